@@ -1,0 +1,331 @@
+"""Typed messages between the engine's process and its client.
+
+One JSON array of messages a line, in both directions. Commands go to the engine, events come back. Every
+class carries its own tag in `type`, so a line can be read by a person and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from localspec.types import (
+    ChatMessage,
+    DraftOptions,
+    EngineOptions,
+    FinishReason,
+    SamplingParams,
+    StepStats,
+)
+
+TokenKind = Literal["accepted", "correction", "bonus"]
+
+# --- values inside messages -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory of one device in bytes; `source` says who measured it ("ggml", "nvml", "psutil")."""
+
+    name: str
+    kind: Literal["gpu", "cpu"]
+    used: int
+    total: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory now: every GPU that ggml sees, the engine's own resident size, and the system's RAM."""
+
+    devices: tuple[DeviceMemory, ...]
+    engine_rss: int
+    system_used: int
+    system_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded: identity, shape, abilities, and where its layers went."""
+
+    path: str
+    name: str
+    architecture: str
+    description: str
+    parameters: int
+    file_bytes: int
+    vocabulary: int
+    layers: int
+    gpu_layers: int
+    context: int
+    trained_context: int
+    has_chat_template: bool
+    can_trim: bool
+    sliding_window: int
+    backend: str
+    draft: str
+    speculation: bool
+    speculation_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedToken:
+    """A token of the reply, and what the verifier said of it."""
+
+    id: int
+    kind: TokenKind
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Times of one reply in seconds; field names are those of `run --json`."""
+
+    load_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    prompt_s: float
+    time_to_first_token_s: float | None
+    generated_tokens: int
+    generation_s: float
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Counters of one reply; field names are those of `run --json`. Ratios are None without a draft."""
+
+    steps: int
+    skipped_steps: int
+    draft_tokens: int
+    accepted_tokens: int
+    acceptance_rate: float | None
+    acceptance_length: float | None
+    accepted_at: tuple[int, ...]
+    draft_s: float
+    verify_s: float
+    sample_s: float
+    other_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A finished reply: text, tokens, why it ended, and what it cost."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    seed: int
+    timings: Timings
+    speculation: Speculation
+
+
+# --- commands ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load a model file, replacing the one that is loaded."""
+
+    path: str
+    name: str
+    options: EngineOptions = field(default_factory=EngineOptions)
+    type: Literal["load"] = "load"
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Answer the last of `messages` (or continue the raw `prompt`, where that is given)."""
+
+    id: int
+    messages: tuple[ChatMessage, ...] = ()
+    prompt: str | None = None
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    type: Literal["generate"] = "generate"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End the running reply within one step; what it has said so far stays."""
+
+    type: Literal["cancel"] = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class SetSpeculation:
+    """Switch speculation on or off, from the next step on."""
+
+    enabled: bool
+    type: Literal["set_speculation"] = "set_speculation"
+
+
+@dataclass(frozen=True, slots=True)
+class SetDrafter:
+    """Use another drafter from the next step on."""
+
+    draft: DraftOptions
+    type: Literal["set_drafter"] = "set_drafter"
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Free the model and end the process."""
+
+    type: Literal["shutdown"] = "shutdown"
+
+
+Command = Load | Generate | Cancel | SetSpeculation | SetDrafter | Shutdown
+
+# --- events -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The engine's process is up."""
+
+    pid: int
+    version: str
+    type: Literal["hello"] = "hello"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """Weights are being read: `fraction` of them, 0 to 1."""
+
+    fraction: float
+    stage: str
+    type: Literal["load_progress"] = "load_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model is ready."""
+
+    info: ModelInfo
+    load_s: float
+    memory: MemoryUse
+    type: Literal["loaded"] = "loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """Prompt tokens: `done` of `total` are in the cache, `cached` of them from earlier turns."""
+
+    id: int
+    done: int
+    total: int
+    cached: int
+    elapsed_s: float
+    type: Literal["prefill_progress"] = "prefill_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a reply: the text that became certain, its tokens, and the raw counters."""
+
+    id: int
+    text: str
+    tokens: tuple[EmittedToken, ...]
+    stats: StepStats
+    type: Literal["step"] = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChanged:
+    """Memory use, sent about once a second while working."""
+
+    memory: MemoryUse
+    type: Literal["memory_changed"] = "memory_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationChanged:
+    """Speculation's state: `draft` is the drafter's name, `reason` says why in words."""
+
+    enabled: bool
+    draft: str
+    reason: str
+    type: Literal["speculation_changed"] = "speculation_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the user should see once, such as turns dropped from a full context."""
+
+    text: str
+    type: Literal["note"] = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A reply is complete."""
+
+    id: int
+    reply: Reply
+    context_used: int
+    type: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A command failed; `error` is a class name of `localspec.errors`. `id` is the reply's, None for a load."""
+
+    id: int | None
+    error: str
+    message: str
+    detail: str = ""
+    type: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineExited:
+    """Made by the client: the engine's process is gone. `expected` after a shutdown."""
+
+    message: str
+    expected: bool
+    type: Literal["engine_exited"] = "engine_exited"
+
+
+Event = (
+    Hello
+    | LoadProgress
+    | Loaded
+    | PrefillProgress
+    | Step
+    | MemoryChanged
+    | SpeculationChanged
+    | Note
+    | Finished
+    | Failed
+    | EngineExited
+)
+
+# --- the wire ---------------------------------------------------------------------------------------
+
+_COMMANDS: TypeAdapter[list[Command]] = TypeAdapter(list[Annotated[Command, Field(discriminator="type")]])
+_EVENTS: TypeAdapter[list[Event]] = TypeAdapter(list[Annotated[Event, Field(discriminator="type")]])
+
+
+def encode_commands(commands: Sequence[Command]) -> bytes:
+    """One line of JSON, newline included."""
+    return _COMMANDS.dump_json(list(commands)) + b"\n"
+
+
+def decode_commands(line: bytes) -> list[Command]:
+    """Commands of one line; raises `pydantic.ValidationError` on anything else."""
+    return _COMMANDS.validate_json(line)
+
+
+def encode_events(events: Sequence[Event]) -> bytes:
+    """One line of JSON, newline included."""
+    return _EVENTS.dump_json(list(events)) + b"\n"
+
+
+def decode_events(line: bytes) -> list[Event]:
+    """Events of one line; raises `pydantic.ValidationError` on anything else."""
+    return _EVENTS.validate_json(line)

@@ -1,0 +1,260 @@
+"""The values that flow through a step: drafts, verdicts, sampling parameters and raw counters.
+
+All are immutable. Token ids are plain `int`; times are integer nanoseconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+"""Logits, shape [n_rows, vocabulary]; a view that the next decode overwrites."""
+
+VerdictKind = Literal["correction", "bonus"]
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A token tree proposed for verification, as flat tuples in topological order.
+
+    `parents[i] < i`, and -1 stands for the root (the last verified token). A chain is the usual special
+    case; the empty draft means plain decoding, so no code path handles "no draft".
+
+    Attributes:
+        tokens: token ids, one a node.
+        parents: index of each node's parent, -1 for children of the root.
+        confidence: estimated probability that the node survives verification, cumulative from the root.
+        probs: for each node the distribution that its token was drawn from, shape [vocabulary]; empty for
+            deterministic drafters (a one-hot distribution).
+        source: name of the drafter, for telemetry and for acceptance estimates.
+        match_length: how many trailing tokens the drafter recognised, 0 where that has no meaning.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    confidence: tuple[float, ...] = ()
+    probs: tuple[NDArray[np.float32], ...] = ()
+    source: str = ""
+    match_length: int = 0
+
+    @classmethod
+    def chain(
+        cls,
+        tokens: tuple[int, ...] | list[int],
+        *,
+        source: str = "",
+        confidence: tuple[float, ...] = (),
+        match_length: int = 0,
+    ) -> Draft:
+        """A draft without branches."""
+        return cls(
+            tokens=tuple(tokens),
+            parents=tuple(range(-1, len(tokens) - 1)),
+            confidence=confidence,
+            source=source,
+            match_length=match_length,
+        )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every node continues the one before it."""
+        return all(parent == index - 1 for index, parent in enumerate(self.parents))
+
+    def child_with(self, node: int, token: int) -> int:
+        """Index of the child of `node` (-1: the root) that carries `token`, or -1."""
+        for index in range(node + 1, len(self.tokens)):
+            if self.parents[index] == node and self.tokens[index] == token:
+                return index
+        return -1
+
+    def prefix(self, length: int) -> Draft:
+        """The first `length` nodes; parents precede children, so the result is a valid draft."""
+        if length >= len(self.tokens):
+            return self
+        length = max(length, 0)
+        return replace(
+            self,
+            tokens=self.tokens[:length],
+            parents=self.parents[:length],
+            confidence=self.confidence[:length],
+            probs=self.probs[:length],
+        )
+
+    def path_to(self, node: int) -> tuple[int, ...]:
+        """Node indices from a child of the root down to `node`."""
+        path: list[int] = []
+        while node >= 0:
+            path.append(node)
+            node = self.parents[node]
+        return tuple(reversed(path))
+
+    def best_chain(self) -> Draft:
+        """The path to the deepest most confident leaf, for contexts that cannot verify a tree."""
+        if not self.tokens or self.is_chain:
+            return self
+        depth = [len(self.path_to(node)) for node in range(len(self))]
+        expected = [
+            sum(self.confidence[i] for i in self.path_to(node)) if self.confidence else float(depth[node])
+            for node in range(len(self))
+        ]
+        best = max(range(len(self)), key=lambda node: (expected[node], depth[node], -node))
+        path = self.path_to(best)
+        return Draft(
+            tokens=tuple(self.tokens[i] for i in path),
+            parents=tuple(range(-1, len(path) - 1)),
+            confidence=tuple(self.confidence[i] for i in path) if self.confidence else (),
+            probs=tuple(self.probs[i] for i in path) if self.probs else (),
+            source=self.source,
+            match_length=self.match_length,
+        )
+
+
+EMPTY_DRAFT = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much a drafter may propose: `tokens` nodes at most, on `leaves` branches at most. 0: do not."""
+
+    tokens: int
+    leaves: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the verifier decided about a draft.
+
+    Attributes:
+        path: indices of the accepted nodes, from the root downwards.
+        next_token: the target's own token after the path.
+        kind: *bonus* after a fully accepted path (an empty draft included), else *correction*.
+    """
+
+    path: tuple[int, ...]
+    next_token: int
+    kind: VerdictKind
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step added to the session, handed to the drafter: `tokens` verified, `accepted` of the draft."""
+
+    tokens: tuple[int, ...]
+    accepted: int
+    drafted: int
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Filters in llama.cpp's order: penalties, top-k, top-p, min-p, temperature, then the draw.
+
+    Defaults are llama.cpp's. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 switch a filter
+    off. Penalties look at the last `penalty_last_n` tokens, prompt included (-1: all of them).
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_last_n: int = 64
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """Raw counters and nanoseconds of one step; every figure shown anywhere is a fold over these.
+
+    Attributes:
+        index: number of the step within its reply, from 0.
+        time_ns: engine clock at the end of the step, since the reply began (after prefill).
+        position: tokens in the session before the step.
+        budget: draft tokens that the controller allowed; 0 is a skipped step.
+        drafted: draft tokens that were verified (after trimming).
+        accepted: draft tokens that were accepted and kept, the target's own token excluded.
+        emitted: tokens added to the session.
+        kind: what the last emitted token is; *accepted* where a stop rule ended the reply inside the draft.
+        source: drafter that proposed, "" for an empty draft.
+        match_length: the draft's match length.
+        threads: CPU threads that the target pass used.
+        draft_ns: proposing, committing and trimming.
+        verify_ns: the target pass.
+        sample_ns: filters, draws and comparison.
+        other_ns: the rest of the step.
+    """
+
+    index: int
+    time_ns: int
+    position: int
+    budget: int
+    drafted: int
+    accepted: int
+    emitted: int
+    kind: Literal["accepted", "correction", "bonus"]
+    source: str
+    match_length: int
+    threads: int
+    draft_ns: int
+    verify_ns: int
+    sample_ns: int
+    other_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """Wall time of the step."""
+        return self.draft_ns + self.verify_ns + self.sample_ns + self.other_ns
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One turn, as chat templates know it."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOptions:
+    """Which drafter, and its settings. `spec` is the value of `--draft`."""
+
+    spec: str = "ngram"
+    length: int | None = None
+    ngram_min: int = 2
+    ngram_max: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How a model is loaded.
+
+    Attributes:
+        context: tokens of context; None takes the model's training context, at most 8192.
+        threads: fixed number of CPU threads; None lets the engine follow the machine's load.
+        gpu_layers: layers on the GPU; None offloads all that fit.
+        batch: tokens of one prefill batch at most.
+        flash_attention: None lets llama.cpp decide.
+        kv_type: element type of the KV cache, such as "f16" or "q8_0".
+        draft: the drafter to start with.
+        speculation: whether it starts switched on.
+        chat_template: Jinja source that replaces the file's own.
+    """
+
+    context: int | None = None
+    threads: int | None = None
+    gpu_layers: int | None = None
+    batch: int = 512
+    flash_attention: bool | None = None
+    kv_type: str = "f16"
+    draft: DraftOptions = field(default_factory=DraftOptions)
+    speculation: bool = True
+    chat_template: str | None = None
