@@ -1,0 +1,32 @@
+"""Shared fixtures: a private home for every test, and the real model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point every folder of localspec at a fresh one, so that no test sees the user's things."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("LOCALSPEC_HOME", str(home))
+    return home
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The default model's file, fetched through the product's own command unless one is given."""
+    given = os.environ.get("LOCALSPEC_TEST_MODEL")
+    if given:
+        return Path(given)
+    environment = {key: value for key, value in os.environ.items() if key != "LOCALSPEC_HOME"}
+    fetch = [sys.executable, "-m", "localspec", "models", "pull", "smollm2"]
+    subprocess.run(fetch, env=environment, check=True, stdout=subprocess.DEVNULL)
+    locate = [sys.executable, "-m", "localspec", "models", "path", "smollm2"]
+    found = subprocess.run(locate, env=environment, check=True, capture_output=True, text=True)
+    return Path(found.stdout.strip())
