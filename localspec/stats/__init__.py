@@ -1,0 +1,1 @@
+"""Telemetry: folds over `StepStats`, and recordings of them."""
