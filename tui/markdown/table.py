@@ -1,0 +1,89 @@
+"""Tables, as wide as their text and never wider than the room there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markdown_it.token import Token
+from rich.style import Style
+from rich.text import Text
+
+from tui.markdown.inline import inline_text
+from tui.markdown.lines import Line, MarkdownStyles, to_line, wrap
+
+_BETWEEN = " │ "
+_CROSSING = "─┼─"
+
+
+def table_rows(tokens: Sequence[Token], styles: MarkdownStyles, width: int, base: Style) -> list[Line]:
+    """Rows of a table: its head, a rule, its body."""
+    table = _cells(tokens, styles, base)
+    columns = len(table[0])
+    widths = _widths(
+        [max(_natural(row[column]) for row in table) for column in range(columns)],
+        width - len(_BETWEEN) * (columns - 1),
+    )
+    between = Text(_BETWEEN, styles.dim, end="")
+    rows = []
+    for index, row in enumerate(table):
+        rows += _row(row, widths, between)
+        if index == 0:
+            rule = _CROSSING.join("─" * column for column in widths)
+            rows.append(to_line(Text(rule, styles.dim, end="")))
+    return rows
+
+
+def _cells(tokens: Sequence[Token], styles: MarkdownStyles, base: Style) -> list[list[Text]]:
+    table: list[list[Text]] = []
+    for index, token in enumerate(tokens):
+        if token.type == "tr_open":
+            table.append([])
+        elif token.type in ("th_open", "td_open"):
+            style = base + styles.subheading if token.type == "th_open" else base
+            cell = inline_text(tokens[index + 1], styles, style)
+            alignment = str(token.attrGet("style") or "")
+            cell.justify = "right" if "right" in alignment else "center" if "center" in alignment else "left"
+            table[-1].append(cell)
+    return table
+
+
+def _natural(cell: Text) -> int:
+    return max((line.cell_len for line in cell.split("\n", allow_blank=True)), default=0)
+
+
+def _widths(natural: list[int], room: int) -> list[int]:
+    """The widest columns give way first, down to one cell each."""
+    widths = [max(width, 1) for width in natural]
+    while sum(widths) > room and max(widths) > 1:
+        widest = max(widths)
+        second = max((width for width in widths if width < widest), default=1)
+        sharing = widths.count(widest)
+        excess = sum(widths) - room
+        cut = min(widest - second, -(-excess // sharing))
+        widths = [width - cut if width == widest else width for width in widths]
+    return widths
+
+
+def _row(cells: list[Text], widths: list[int], between: Text) -> list[Line]:
+    wrapped = []
+    for cell, width in zip(cells, widths, strict=True):
+        justify, cell.justify = cell.justify, None
+        wrapped.append([_aligned(row, width, justify or "left") for row, _ in wrap(cell, width)])
+    height = max(len(column) for column in wrapped)
+    rows = []
+    for index in range(height):
+        parts = [
+            column[index] if index < len(column) else Text(" " * width, end="")
+            for column, width in zip(wrapped, widths, strict=True)
+        ]
+        rows.append(to_line(between.join(parts)))
+    return rows
+
+
+def _aligned(row: Text, width: int, justify: str) -> Text:
+    row.rstrip()
+    spare = max(width - row.cell_len, 0)
+    before = spare if justify == "right" else spare // 2 if justify == "center" else 0
+    row.pad_left(before)
+    row.pad_right(spare - before)
+    return row
