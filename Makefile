@@ -1,0 +1,47 @@
+# make chat   everything that a chat needs, then the chat        make chat ARGS="--model qwen3 --draft ngram"
+# make test   the whole test suite                               make test ARGS="tests/cli -k json"
+# make check  format, lint, types, layering
+# make clean  remove what make made (models and conversations stay)
+#
+# ACCEL=cpu|cuda|vulkan|metal picks llama.cpp's backend (found out when not given), PYTHON=... the interpreter.
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUNS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+
+# The environment's own Python first: it starts at once, where a version manager's shims take their time. A
+# candidate counts when it really runs: a shim may exist for a version that is not there.
+PYTHON ?= $(shell for python in $(BIN)/python python3.13 python3.12 python3.11 python3 python; do \
+	"$$python" -c '$(RUNS)' >/dev/null 2>&1 && { echo "$$python"; break; }; done)
+
+.PHONY: chat test check clean env dev python
+.DEFAULT_GOAL := chat
+
+chat: env $(VENV)/default-model
+	@$(BIN)/python -m localspec chat $(ARGS)
+
+$(VENV)/default-model: | env
+	@$(BIN)/python -m localspec models pull smollm2 && touch $@
+
+test: dev
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+env: python
+	@"$(PYTHON)" scripts/setup_env.py --accel "$(ACCEL)"
+
+dev: python
+	@"$(PYTHON)" scripts/setup_env.py --accel "$(ACCEL)" --dev
+
+python:
+	@"$(PYTHON)" -c '$(RUNS)' 2>/dev/null || { \
+		echo "localspec: needs Python 3.11, 3.12 or 3.13 with its venv module (Debian, Ubuntu: apt install" \
+		"python3-venv); install one, or name it: make chat PYTHON=/path/to/python3.12" >&2; exit 1; }
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

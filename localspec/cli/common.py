@@ -1,0 +1,250 @@
+"""What the verbs share: options, what they add up to, and the fetch of a missing model.
+
+Every option is declared once, as an annotated alias; `Flags` carries those that a user gave.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from localspec.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from localspec.models.registry import Resolved
+    from localspec.models.sources import PullProgress
+    from localspec.types import EngineOptions, SamplingParams
+
+
+def debugging() -> bool:
+    """Whether errors are shown with their traceback."""
+    return os.environ.get("LOCALSPEC_DEBUG", "") not in ("", "0")
+
+
+def _debug(wanted: bool) -> None:
+    if wanted:
+        # The engine's process inherits it.
+        os.environ["LOCALSPEC_DEBUG"] = "1"
+
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", "-m", metavar="NAME|PATH", help="A known model or a GGUF file.")
+]
+DraftOption = Annotated[
+    str | None, typer.Option("--draft", "-d", metavar="METHOD", help="Who drafts: none or ngram.")
+]
+DraftLengthOption = Annotated[
+    int | None, typer.Option("--draft-length", min=1, metavar="N", help="Draft tokens a step at most.")
+]
+TemperatureOption = Annotated[
+    float | None, typer.Option("--temperature", "-t", min=0, metavar="T", help="0 is greedy.")
+]
+TopKOption = Annotated[
+    int | None, typer.Option("--top-k", min=0, metavar="K", help="Keep the K best tokens; 0 keeps all.")
+]
+TopPOption = Annotated[
+    float | None, typer.Option("--top-p", max=1, metavar="P", help="Keep the smallest set of that mass.")
+]
+MinPOption = Annotated[
+    float | None,
+    typer.Option("--min-p", min=0, max=1, metavar="P", help="Drop tokens under P times the best."),
+]
+RepeatPenaltyOption = Annotated[
+    float | None,
+    typer.Option("--repeat-penalty", metavar="X", help="Penalise tokens already said; 1 is off."),
+]
+PresencePenaltyOption = Annotated[
+    float | None,
+    typer.Option("--presence-penalty", metavar="X", help="Penalise once what was said; 0 is off."),
+]
+FrequencyPenaltyOption = Annotated[
+    float | None, typer.Option("--frequency-penalty", metavar="X", help="Penalise by count; 0 is off.")
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", min=0, metavar="N", help="Same seed, same reply; a new one each time if left out."
+    ),
+]
+MaxTokensOption = Annotated[
+    int | None, typer.Option("--max-tokens", "-n", min=1, metavar="N", help="Longest reply in tokens.")
+]
+ContextOption = Annotated[
+    int | None, typer.Option("--context", "-c", min=1, metavar="N", help="Tokens of context.")
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", min=1, metavar="N", help="CPU threads; left out, they follow the machine's load."
+    ),
+]
+GpuLayersOption = Annotated[
+    int | None,
+    typer.Option("--gpu-layers", min=0, metavar="N", help="Layers on the GPU; left out, all that fit."),
+]
+FlashAttentionOption = Annotated[
+    bool | None,
+    typer.Option("--flash-attention/--no-flash-attention", help="Left out, llama.cpp decides."),
+]
+KvTypeOption = Annotated[
+    str | None, typer.Option("--kv-type", metavar="TYPE", help="Element type of the KV cache: f16, q8_0, ...")
+]
+ChatTemplateOption = Annotated[
+    Path | None,
+    typer.Option("--chat-template", metavar="FILE", help="Jinja template in place of the model's own."),
+]
+SystemOption = Annotated[
+    str | None, typer.Option("--system", "-s", metavar="TEXT", help="What the model is told before the chat.")
+]
+RecordOption = Annotated[
+    Path | None,
+    typer.Option("--record", metavar="FILE", help="Write the counters of every step as JSON lines."),
+]
+DebugOption = Annotated[
+    bool,
+    typer.Option("--debug", help="Show where an error came from.", callback=_debug, is_eager=True),
+]
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The shared options as given on the command line; None means: not given."""
+
+    model: str | None
+    draft: str | None
+    draft_length: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repeat_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    seed: int | None
+    max_tokens: int | None
+    context: int | None
+    threads: int | None
+    gpu_layers: int | None
+    flash_attention: bool | None
+    kv_type: str | None
+    chat_template: Path | None
+    system: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a verb starts with, after flags, environment, config file and the model's entry were weighed."""
+
+    model: Resolved
+    engine: EngineOptions
+    sampling: SamplingParams
+    system: str | None
+    max_tokens: int | None
+
+    def model_file(self, on_progress: Callable[[PullProgress], None] | None = None) -> Path:
+        """The model's file, fetched where it is missing; raises `DownloadError` or `ModelFileError`."""
+        if self.model.path is not None or self.model.entry is None:
+            return Path(self.model.path or self.model.name)
+        from localspec.models.sources import pull
+
+        return pull(self.model.entry, on_progress)
+
+
+def plan(flags: Flags) -> Plan:
+    """Check everything that can be checked without the engine.
+
+    Raises:
+        UsageError: an option, a setting or a template that cannot be used.
+        NotFoundError: an unknown model, or a file that is not there.
+        ModelFileError: a file that is no model.
+    """
+    from localspec import settings as config
+    from localspec.drafters import check_spec
+    from localspec.models.gguf import read_header
+    from localspec.models.registry import resolve
+
+    settings = config.load_settings()
+    engine = config.engine_options(
+        settings,
+        draft=flags.draft,
+        draft_length=flags.draft_length,
+        context=flags.context,
+        threads=flags.threads,
+        gpu_layers=flags.gpu_layers,
+        flash_attention=flags.flash_attention,
+        kv_type=flags.kv_type,
+        chat_template=_read_template(flags.chat_template),
+    )
+    check_spec(engine.draft)
+    model = resolve(flags.model or settings.model)
+    sampling = config.sampling_params(
+        settings,
+        model.entry.sampling.given() if model.entry else None,
+        temperature=flags.temperature,
+        top_k=flags.top_k,
+        top_p=flags.top_p,
+        min_p=flags.min_p,
+        repeat_penalty=flags.repeat_penalty,
+        presence_penalty=flags.presence_penalty,
+        frequency_penalty=flags.frequency_penalty,
+        seed=flags.seed,
+    )
+    if model.path is not None:
+        # Before the engine starts: native code reports a broken file badly.
+        read_header(model.path)
+    system = settings.chat.system_prompt if flags.system is None else flags.system
+    return Plan(
+        model=model,
+        engine=engine,
+        sampling=sampling,
+        system=check_text(system, "The system prompt") if system else None,
+        max_tokens=flags.max_tokens or settings.chat.max_tokens,
+    )
+
+
+def check_text(text: str, what: str) -> str:
+    """`text` itself; raises `UsageError` where it holds bytes that were not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} is not valid UTF-8; convert it first.") from error
+    return text
+
+
+def _read_template(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFoundError(f"There is no chat template {path}; check the path.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"Cannot read the chat template {path} as UTF-8 text ({error}).") from error
+
+
+class StatusLine:
+    """One line on standard error that overwrites itself; silent where nobody watches."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self._on:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False

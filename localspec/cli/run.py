@@ -1,0 +1,179 @@
+"""`localspec run`: one prompt, one reply, made for pipes and scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import common
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.messages import Reply
+
+INTERRUPTED = 130
+
+
+def run(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to ask; - reads standard input.")],
+    model: common.ModelOption = None,
+    draft: common.DraftOption = None,
+    draft_length: common.DraftLengthOption = None,
+    temperature: common.TemperatureOption = None,
+    top_k: common.TopKOption = None,
+    top_p: common.TopPOption = None,
+    min_p: common.MinPOption = None,
+    repeat_penalty: common.RepeatPenaltyOption = None,
+    presence_penalty: common.PresencePenaltyOption = None,
+    frequency_penalty: common.FrequencyPenaltyOption = None,
+    seed: common.SeedOption = None,
+    max_tokens: common.MaxTokensOption = None,
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the reply there; may be repeated.")
+    ] = None,
+    context: common.ContextOption = None,
+    threads: common.ThreadsOption = None,
+    gpu_layers: common.GpuLayersOption = None,
+    flash_attention: common.FlashAttentionOption = None,
+    kv_type: common.KvTypeOption = None,
+    chat_template: common.ChatTemplateOption = None,
+    system: common.SystemOption = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue PROMPT as it stands, without a chat template.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object with reply and timings.")
+    ] = False,
+    record: common.RecordOption = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", hidden=True)] = False,
+    debug: common.DebugOption = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Answer one prompt on standard output; everything else goes to standard error."""
+    # First of all: the engine's process loads its libraries while the rest is read and checked here.
+    from localspec.client import EngineClient
+    from localspec.paths import ensure, log_dir
+
+    client = EngineClient(log_path=ensure(log_dir()) / "engine.log")
+    client.start()
+    reply = None
+    try:
+        text = _read_prompt(prompt, raw=raw)
+        if raw and system is not None:
+            raise UsageError("--system has no place beside --raw; write it into the prompt.")
+        plan = common.plan(
+            common.Flags(
+                model=model,
+                draft=draft,
+                draft_length=draft_length,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                repeat_penalty=repeat_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                seed=seed,
+                max_tokens=max_tokens,
+                context=context,
+                threads=threads,
+                gpu_layers=gpu_layers,
+                flash_attention=flash_attention,
+                kv_type=kv_type,
+                chat_template=chat_template,
+                system=system,
+            )
+        )
+        from localspec.cli.stream import ReplyStream
+        from localspec.messages import Generate, Load
+        from localspec.stats.recorder import Recorder
+        from localspec.types import ChatMessage
+
+        turns = (ChatMessage("system", plan.system),) if plan.system else ()
+        request = Generate(
+            id=1,
+            messages=() if raw else (*turns, ChatMessage("user", text)),
+            prompt=text if raw else None,
+            sampling=plan.sampling,
+            max_tokens=plan.max_tokens,
+            stop=_stop_strings(stop or []),
+            ignore_eos=ignore_eos,
+        )
+        with ExitStack() as stack:
+            recorder = None
+            if record is not None:
+                about = {"model": plan.model.name, "draft": plan.engine.draft.spec}
+                recorder = stack.enter_context(Recorder(record, about))
+            load = Load(path=str(plan.model_file()), name=plan.model.name, options=plan.engine)
+            stream = ReplyStream(client, None if as_json else sys.stdout, recorder)
+            reply = stream.answer(load, request)
+    finally:
+        # An engine that has answered ends by itself at once; another is not worth waiting for.
+        client.close(timeout=0.0 if reply is None else 3.0)
+    if as_json:
+        sys.stdout.write(json.dumps(_as_json(reply, plan), ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+    elif sys.stderr.isatty():
+        typer.echo(_summary(reply), err=True)
+    if reply.finish_reason == "cancelled":
+        raise typer.Exit(INTERRUPTED)
+
+
+def _read_prompt(prompt: str, *, raw: bool) -> str:
+    """The prompt's text; raises `UsageError` where there is none, or where it is no text."""
+    if prompt != "-":
+        text, where = common.check_text(prompt, "The prompt"), "The prompt"
+    else:
+        where = "Standard input"
+        data = sys.stdin.buffer.read()
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"Standard input is not valid UTF-8 (byte {error.start + 1}); convert it to UTF-8 text first."
+            ) from error
+        if "\0" in text:
+            raise UsageError("Standard input is binary, not text; give `localspec run -` UTF-8 text.")
+        # The line end that `echo` adds is no part of a question.
+        text = text if raw else text.rstrip("\r\n")
+    if not text.strip():
+        raise UsageError(f"{where} is empty; give some text to answer.")
+    return text
+
+
+def _stop_strings(given: list[str]) -> tuple[str, ...]:
+    if "" in given:
+        raise UsageError("--stop needs some text; leave it out to end where the model ends.")
+    return tuple(common.check_text(text, "A --stop text") for text in given)
+
+
+def _as_json(reply: Reply, plan: common.Plan) -> dict[str, Any]:
+    """The one object of `--json`; other programs read these names."""
+    return {
+        "text": reply.text,
+        "token_ids": list(reply.token_ids),
+        "finish_reason": reply.finish_reason,
+        "model": plan.model.name,
+        "draft": plan.engine.draft.spec,
+        "seed": reply.seed,
+        "sampling": asdict(plan.sampling),
+        "timings": asdict(reply.timings),
+        "speculation": asdict(reply.speculation),
+    }
+
+
+def _summary(reply: Reply) -> str:
+    """One line of figures; what was not measured is left out."""
+    timings, speculation = reply.timings, reply.speculation
+    parts = [f"{timings.generated_tokens} tokens"]
+    if timings.tokens_per_second is not None:
+        parts.insert(0, f"{timings.tokens_per_second:.1f} tok/s")
+    if speculation.acceptance_rate is not None:
+        parts.append(f"acceptance {speculation.acceptance_rate:.0%}")
+    if speculation.acceptance_length is not None:
+        parts.append(f"tau {speculation.acceptance_length:.2f}")
+    return "  ".join(parts)

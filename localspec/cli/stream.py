@@ -1,0 +1,145 @@
+"""One reply from the engine, streamed to where it is wanted, with Ctrl+C and failures handled."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, TextIO
+
+import typer
+
+from localspec.cli.common import StatusLine, debugging
+from localspec.errors import BY_NAME, EngineDiedError, EngineError
+from localspec.messages import (
+    Cancel,
+    Command,
+    EngineExited,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Load,
+    Loaded,
+    LoadProgress,
+    Note,
+    PrefillProgress,
+    Reply,
+    Step,
+)
+from localspec.text import printable
+
+if TYPE_CHECKING:
+    from localspec.client import EngineClient
+    from localspec.stats.recorder import Recorder
+
+POLL_S = 0.05
+"""How long Ctrl+C may wait for the loop while no event arrives, in seconds."""
+
+
+class ReplyStream:
+    """Loads a model, asks once, and follows the reply.
+
+    Args:
+        client: a started engine.
+        out: where text goes as it becomes certain; None keeps it for the returned reply.
+        recorder: takes the counters of every step.
+    """
+
+    def __init__(self, client: EngineClient, out: TextIO | None, recorder: Recorder | None = None) -> None:
+        self._client = client
+        self._out = out
+        self._recorder = recorder
+        self._status = StatusLine()
+        self._last = "\n"
+
+    def answer(self, load: Load, request: Generate) -> Reply:
+        """The finished reply; after one Ctrl+C its `finish_reason` is "cancelled".
+
+        Raises:
+            LocalspecError: what the engine reported, as the class that it names.
+            EngineDiedError: the engine's process ended.
+            KeyboardInterrupt: Ctrl+C before the reply began, or pressed twice.
+        """
+        try:
+            with _counted_interrupts() as interrupts:
+                return self._follow(load, request, interrupts)
+        finally:
+            self._status.clear()
+            if self._last != "\n":
+                self._write("\n")
+
+    def _follow(self, load: Load, request: Generate, interrupts: list[int]) -> Reply:
+        asked = cancelled = False
+        self._send(load)
+        while True:
+            for event in self._client.events(timeout=POLL_S):
+                if isinstance(event, Loaded):
+                    self._send(request)
+                    asked = True
+                elif isinstance(event, Finished):
+                    return event.reply
+                else:
+                    self._handle(event, load.name)
+                if interrupts:
+                    break
+            if len(interrupts) > 1 or (interrupts and not asked):
+                raise KeyboardInterrupt
+            if interrupts and not cancelled:
+                self._send(Cancel())
+                cancelled = True
+
+    def _handle(self, event: Event, name: str) -> None:
+        if isinstance(event, Step):
+            self._status.clear()
+            self._write(event.text)
+            if self._recorder is not None:
+                self._recorder.write(event.stats)
+        elif isinstance(event, LoadProgress):
+            self._status.show(f"loading {name} {event.fraction:.0%}")
+        elif isinstance(event, PrefillProgress):
+            self._status.show(f"reading the prompt {event.done}/{event.total} tokens")
+        elif isinstance(event, Note):
+            self._status.clear()
+            typer.echo(f"note: {event.text}", err=True)
+        elif isinstance(event, Failed):
+            if debugging() and event.detail:
+                typer.echo(event.detail, err=True)
+            raise BY_NAME.get(event.error, EngineError)(event.message)
+        elif isinstance(event, EngineExited):
+            # What follows the reason speaks of a chat that goes on.
+            reason = event.message.rstrip(".").partition(";")[0]
+            raise EngineDiedError(f"{reason}; the reply is incomplete, run the command again.")
+
+    def _write(self, text: str) -> None:
+        if self._out is None or not text:
+            return
+        self._out.write(printable(text) if self._out.isatty() else text)
+        self._out.flush()
+        self._last = text[-1]
+
+    def _send(self, command: Command) -> None:
+        try:
+            self._client.send(command)
+        except EngineDiedError:
+            # The client's reader knows why the engine ended, and says so in a moment.
+            for event in self._client.events(timeout=1.0):
+                if isinstance(event, EngineExited | Failed):
+                    self._handle(event, "")
+            raise
+
+
+@contextmanager
+def _counted_interrupts() -> Iterator[list[int]]:
+    """Collect Ctrl+C in a list instead of raising in the middle of something."""
+    pressed: list[int] = []
+
+    def press(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
+        pressed.append(number)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
