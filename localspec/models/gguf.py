@@ -1,0 +1,378 @@
+"""A look into a GGUF file before native code sees it: is it one, is it whole, what does it hold.
+
+Only the header is read. Long arrays (the vocabulary) are stepped over, not turned into Python lists.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import ModelFileError, NotFoundError, UsageError
+from localspec.models.disk import readable_size
+from localspec.models.ggml_types import FILE_TYPES, TENSOR_TYPES, bytes_per_element
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_DEFAULT_ALIGNMENT = 32
+_LONGEST_KEPT_ARRAY = 1024
+_MOST_DIMENSIONS = 4
+
+_STRING, _ARRAY = 8, 9
+_SCALARS = {code: struct.Struct("<" + letter) for code, letter in enumerate("BbHhIif?")}
+_SCALARS |= {10: struct.Struct("<Q"), 11: struct.Struct("<q"), 12: struct.Struct("<d")}
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFHeader:
+    """What a GGUF file says of itself; a count that it does not state is 0, a text "".
+
+    Attributes:
+        path: the file.
+        file_bytes: its size.
+        version: of the format.
+        metadata: every scalar and text, and arrays of up to 1024 numbers; no other arrays.
+        tensor_count: number of tensors.
+        tensor_bytes: size of their data.
+        parameters: number of their elements.
+        vocabulary: entries of the tokenizer.
+    """
+
+    path: Path
+    file_bytes: int
+    version: int
+    metadata: Mapping[str, Any]
+    tensor_count: int
+    tensor_bytes: int
+    parameters: int
+    vocabulary: int
+
+    @property
+    def architecture(self) -> str:
+        """Such as "llama" or "qwen3"."""
+        return self._text("general.architecture")
+
+    @property
+    def name(self) -> str:
+        """The model's own name."""
+        return self._text("general.name")
+
+    @property
+    def file_type(self) -> str:
+        """The quantization of most tensors, such as "Q4_K_M"."""
+        code = self.metadata.get("general.file_type")
+        return FILE_TYPES.get(code, f"type {code}") if isinstance(code, int) else ""
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of context that the model was trained with."""
+        return self._count("context_length")
+
+    @property
+    def block_count(self) -> int:
+        """Number of layers."""
+        return self._count("block_count")
+
+    @property
+    def embedding_length(self) -> int:
+        """Width of the hidden state."""
+        return self._count("embedding_length")
+
+    @property
+    def head_count(self) -> tuple[int, ...]:
+        """Attention heads, one number a layer."""
+        return self._per_layer("attention.head_count", (0,) * self.block_count)
+
+    @property
+    def head_count_kv(self) -> tuple[int, ...]:
+        """Key and value heads, one number a layer; 0 for a layer without attention."""
+        return self._per_layer("attention.head_count_kv", self.head_count)
+
+    @property
+    def key_length(self) -> int:
+        """Width of one key head."""
+        return self._count("attention.key_length") or self._default_head_width()
+
+    @property
+    def value_length(self) -> int:
+        """Width of one value head."""
+        return self._count("attention.value_length") or self._default_head_width()
+
+    @property
+    def sliding_window(self) -> int:
+        """Tokens of the attention window, 0 without one."""
+        return self._count("attention.sliding_window")
+
+    @property
+    def tokenizer(self) -> str:
+        """Kind of tokenizer, such as "gpt2" or "llama"."""
+        return self._text("tokenizer.ggml.model")
+
+    @property
+    def pre_tokenizer(self) -> str:
+        """How text is split before the tokenizer's merges, such as "qwen2"."""
+        return self._text("tokenizer.ggml.pre")
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the file carries a chat template."""
+        return bool(self._text("tokenizer.chat_template"))
+
+    @property
+    def split_count(self) -> int:
+        """Files that the model is split into; 0 or 1 for a single file."""
+        count = self.metadata.get("split.count", 0)
+        return count if isinstance(count, int) else 0
+
+    def _text(self, key: str) -> str:
+        value = self.metadata.get(key, "")
+        return value if isinstance(value, str) else ""
+
+    def _value(self, key: str) -> Any:
+        return self.metadata.get(f"{self.architecture}.{key}")
+
+    def _count(self, key: str) -> int:
+        value = self._value(key)
+        if isinstance(value, tuple):
+            value = max(value, default=0)
+        return value if isinstance(value, int) else 0
+
+    def _per_layer(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        value = self._value(key)
+        if isinstance(value, tuple):
+            return tuple(int(item) for item in value)
+        return (value,) * self.block_count if isinstance(value, int) else default
+
+    def _default_head_width(self) -> int:
+        heads = max(self.head_count, default=0)
+        return self.embedding_length // heads if heads else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes that a model takes: its weights, and the KV cache of a full context.
+
+    The cache is an upper bound for models with a sliding window.
+    """
+
+    weights_bytes: int
+    kv_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Both together; compute buffers come on top."""
+        return self.weights_bytes + self.kv_bytes
+
+
+def estimate_memory(header: GGUFHeader, context: int, kv_type: str = "f16") -> Estimate:
+    """Estimate memory for `context` tokens; raises `UsageError` for a `kv_type` that ggml does not have."""
+    try:
+        element = bytes_per_element(kv_type)
+    except KeyError:
+        raise UsageError(f'"{kv_type}" is not a type for the KV cache; use f16, q8_0, q4_0 or f32.') from None
+    width = header.key_length + header.value_length
+    per_token = sum(heads * width for heads in header.head_count_kv) * element
+    return Estimate(weights_bytes=header.tensor_bytes, kv_bytes=int(per_token * max(context, 0)))
+
+
+def read_header(path: Path) -> GGUFHeader:
+    """Read and check the header of a GGUF file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        ModelFileError: not a file, not GGUF (with a hint on what it is), of a version that llama.cpp does
+            not read, damaged, or shorter than its own header says.
+    """
+    try:
+        if path.is_dir():
+            raise ModelFileError(f"{path} is a folder; give the path of a .gguf file in it.")
+        if not path.exists():
+            raise NotFoundError(f"There is no file {path}; check the path, or see `localspec models list`.")
+        if not path.is_file():
+            raise ModelFileError(f"{path} is not a regular file; give the path of a .gguf file.")
+        with path.open("rb") as file:
+            start = file.read(64)
+            _require_gguf(path, start)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _Reader(path, data).header()
+    except OSError as error:
+        raise ModelFileError(
+            f"Cannot read {path} ({error.strerror or error}); check its permissions."
+        ) from error
+
+
+def _require_gguf(path: Path, start: bytes) -> None:
+    if not start:
+        raise ModelFileError(f"{path} is empty; fetch the model again.")
+    if start[:4] != _MAGIC:
+        raise ModelFileError(f"{path} is not a GGUF model{_hint(start)}; give the path of a .gguf file.")
+
+
+def _hint(start: bytes) -> str:
+    text = start.lstrip().lower()
+    if start[8:9] == b"{" and _U64.unpack(start[:8])[0] < 1 << 32:
+        return " but a safetensors file, which llama.cpp has to convert first"
+    if start.startswith((b"lmgg", b"tjgg", b"algg", b"fmgg")):
+        return " but one of llama.cpp's formats from before GGUF, which has to be converted first"
+    if start.startswith(b"version https://git-lfs"):
+        return " but a Git LFS pointer; `git lfs pull` fetches the model itself"
+    if text.startswith((b"<!doctype", b"<html")):
+        return " but a web page, perhaps saved in place of the download"
+    if start.startswith(b"PK\x03\x04"):
+        return " but a zip archive (a PyTorch checkpoint or a package)"
+    if start.startswith(b"\x80"):
+        return " but a Python pickle (a PyTorch checkpoint)"
+    if start.startswith(b"\x1f\x8b"):
+        return " but a gzip archive; unpack it first"
+    return ""
+
+
+class _Reader:
+    """Walks through the header; every read is checked against the end of the file."""
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self._path = path
+        self._data = data
+        self._size = len(data)
+        self._at = 4
+
+    def header(self) -> GGUFHeader:
+        try:
+            return self._header()
+        except (struct.error, UnicodeDecodeError, OverflowError) as error:
+            raise self._damaged("it ends within its header") from error
+
+    def _header(self) -> GGUFHeader:
+        version = self._u32()
+        if version & 0xFFFF == 0 and version:
+            raise ModelFileError(f"{self._path} is a big-endian GGUF file, which this machine cannot read.")
+        if version not in _VERSIONS:
+            raise ModelFileError(
+                f"{self._path} is GGUF version {version}, and llama.cpp here reads versions 2 and 3; fetch a "
+                "newer conversion of the model."
+            )
+        tensor_count, key_count = self._u64(), self._u64()
+        # The smallest key and tensor take this many bytes, so a larger count is nonsense.
+        if key_count > self._size // 13 or tensor_count > self._size // 24:
+            raise self._damaged("its counts are impossible")
+        metadata: dict[str, Any] = {}
+        vocabulary = 0
+        for _ in range(key_count):
+            key = self._text()
+            kind = self._u32()
+            if kind == _ARRAY:
+                length, items = self._array()
+                if key == "tokenizer.ggml.tokens":
+                    vocabulary = length
+                if items is not None:
+                    metadata[key] = items
+            else:
+                metadata[key] = self._text() if kind == _STRING else self._scalar(kind)
+        tensor_bytes, parameters = self._tensors(tensor_count, metadata)
+        if not isinstance(metadata.get("general.architecture"), str):
+            raise self._damaged("it does not name its architecture")
+        return GGUFHeader(
+            path=self._path,
+            file_bytes=self._size,
+            version=version,
+            metadata=metadata,
+            tensor_count=tensor_count,
+            tensor_bytes=tensor_bytes,
+            parameters=parameters,
+            vocabulary=vocabulary,
+        )
+
+    def _tensors(self, count: int, metadata: Mapping[str, Any]) -> tuple[int, int]:
+        """Size of all tensor data and the number of elements; raises if the file is too short for them."""
+        end = total_bytes = parameters = 0
+        for _ in range(count):
+            self._text()
+            dimensions = self._u32()
+            if dimensions > _MOST_DIMENSIONS:
+                raise self._damaged("a tensor has an impossible shape")
+            elements = 1
+            for _ in range(dimensions):
+                elements *= self._u64()
+            kind, offset = self._u32(), self._u64()
+            block, block_bytes = TENSOR_TYPES.get(kind, (1, 0))
+            size = -(-elements // block) * block_bytes
+            parameters += elements
+            total_bytes += size
+            end = max(end, offset + size)
+        alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
+            raise self._damaged("its alignment is impossible")
+        needed = -(-self._at // alignment) * alignment + end
+        if count and needed > self._size:
+            missing = needed - self._size
+            raise ModelFileError(
+                f"{self._path} is truncated: {readable_size(missing)} of {readable_size(needed)} are "
+                "missing; fetch the model again."
+            )
+        return total_bytes, parameters
+
+    def _damaged(self, what: str) -> ModelFileError:
+        return ModelFileError(
+            f"{self._path} is a damaged or truncated GGUF file ({what}); fetch the model again."
+        )
+
+    def _u32(self) -> int:
+        value: int = _U32.unpack_from(self._data, self._at)[0]
+        self._at += 4
+        return value
+
+    def _u64(self) -> int:
+        value: int = _U64.unpack_from(self._data, self._at)[0]
+        self._at += 8
+        return value
+
+    def _scalar(self, kind: int) -> Any:
+        layout = _SCALARS.get(kind)
+        if layout is None:
+            raise self._damaged(f"it holds a value of the unknown type {kind}")
+        value = layout.unpack_from(self._data, self._at)[0]
+        self._at += layout.size
+        return value
+
+    def _text(self) -> str:
+        length = self._u64()
+        end = self._at + length
+        if end > self._size:
+            raise self._damaged("it ends within its header")
+        value = self._data[self._at : end].decode("utf-8", errors="replace")
+        self._at = end
+        return value
+
+    def _array(self) -> tuple[int, tuple[Any, ...] | None]:
+        """Length of the array, and its items if they are a few numbers."""
+        kind, length = self._u32(), self._u64()
+        if kind == _STRING:
+            self._skip_texts(length)
+            return length, None
+        layout = _SCALARS.get(kind)
+        if layout is None:
+            raise self._damaged(f"it holds an array of the unknown type {kind}")
+        if length * layout.size > self._size - self._at:
+            raise self._damaged("it ends within its header")
+        items = None
+        if length <= _LONGEST_KEPT_ARRAY:
+            items = struct.unpack_from(f"<{length}{layout.format[1:]}", self._data, self._at)
+        self._at += length * layout.size
+        return length, items
+
+    def _skip_texts(self, count: int) -> None:
+        """Step over `count` texts: the one long loop here, so it has no call but the unpacking."""
+        if count > (self._size - self._at) // 8:
+            raise self._damaged("it ends within its header")
+        data, at, unpack = self._data, self._at, _U64.unpack_from
+        for _ in range(count):
+            at += 8 + unpack(data, at)[0]
+        if at > self._size:
+            raise self._damaged("it ends within its header")
+        self._at = at
