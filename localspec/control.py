@@ -1,0 +1,51 @@
+"""Controllers: how much to draft, decided anew before every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from localspec.types import Budget, Draft, StepStats
+
+
+class Controller(Protocol):
+    """Policy of draft length. `budget` 0 means: do not draft."""
+
+    @property
+    def reason(self) -> str:
+        """Why it decides as it does, in words for the panel."""
+
+    def budget(self, tokens: Sequence[int]) -> Budget:
+        """How much may be drafted after `tokens`."""
+
+    def trim(self, draft: Draft) -> Draft:
+        """The part of a draft that is worth verifying."""
+
+    def update(self, stats: StepStats) -> None:
+        """Learn from a step."""
+
+
+class FixedLength:
+    """Always the same draft length."""
+
+    def __init__(self, length: int, reason: str = "on") -> None:
+        self._budget = Budget(length)
+        self.reason = reason
+
+    def budget(self, tokens: Sequence[int]) -> Budget:  # noqa: ARG002 - the protocol's argument
+        """The fixed length."""
+        return self._budget
+
+    def trim(self, draft: Draft) -> Draft:
+        """The draft as it is."""
+        return draft
+
+    def update(self, stats: StepStats) -> None:
+        """Learn nothing."""
+
+
+class Off(FixedLength):
+    """Plain decoding."""
+
+    def __init__(self, reason: str = "off") -> None:
+        super().__init__(0, reason)

@@ -1,0 +1,36 @@
+"""Drafting methods: one file each, and one line in the registry below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from localspec.drafters.base import Drafter, Needs
+from localspec.drafters.ngram import NgramDrafter
+from localspec.drafters.none import NoDrafter
+from localspec.errors import UsageError
+from localspec.types import DraftOptions
+
+__all__ = ["DEFAULT_LENGTH", "METHODS", "Drafter", "Needs", "check_spec", "make_drafter"]
+
+METHODS: dict[str, Callable[[DraftOptions], Drafter]] = {
+    "none": lambda options: NoDrafter(),  # noqa: ARG005 - every maker takes the options
+    "ngram": lambda options: NgramDrafter(options.ngram_min, options.ngram_max),
+}
+
+DEFAULT_LENGTH = 8
+"""Draft tokens a step where the user gives no `--draft-length`."""
+
+
+def check_spec(options: DraftOptions) -> None:
+    """Raise `UsageError` for a value of `--draft` or `--draft-length` that cannot be used."""
+    if options.spec not in METHODS:
+        known = ", ".join(METHODS)
+        raise UsageError(f"There is no drafting method '{options.spec}'; use one of: {known}.")
+    if options.length is not None and options.length < 1:
+        raise UsageError("The draft length must be 1 or more; use --draft none to decode without drafts.")
+
+
+def make_drafter(options: DraftOptions) -> Drafter:
+    """The drafter that `options` names; raises `UsageError` for an unknown one."""
+    check_spec(options)
+    return METHODS[options.spec](options)

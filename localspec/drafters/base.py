@@ -1,0 +1,40 @@
+"""What a drafter is: something that guesses the next tokens from the verified ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol
+
+from localspec.types import Budget, Draft, Outcome
+
+
+class Needs(Enum):
+    """What a drafter must be given of the target."""
+
+    TOKENS = "tokens"
+    HIDDEN = "hidden"
+    LAYERS = "layers"
+
+
+class Drafter(Protocol):
+    """A drafting method. It sees only verified tokens and may be wrong: the verifier decides.
+
+    The order of calls is `begin`, then any number of `propose` and `commit` in turn; `commit` follows every
+    step, also those for which nothing was proposed, so a drafter that was off knows what was said.
+    """
+
+    name: str
+    needs: Needs
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Start a reply on `tokens` (the prompt); they often extend the sequence of the reply before."""
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        """Guess what follows `tokens`, with at most `budget.tokens` nodes."""
+
+    def commit(self, outcome: Outcome) -> None:
+        """Take in the tokens that a step added, and what became of the draft."""
+
+    def close(self) -> None:
+        """Free what the drafter holds."""

@@ -1,0 +1,1 @@
+"""llama.cpp, wrapped: the only code that imports `llama_cpp`."""

@@ -1,0 +1,254 @@
+"""A context over a model: the KV cache, one batch call, rows without a copy, checked roll back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from localspec.errors import EngineError, NotEnoughMemoryError, RollbackRefusedError, UsageError
+from localspec.runtime.library import forget_errors, lib, recent_errors
+from localspec.runtime.model import LlamaModel, looks_like_memory
+from localspec.runtime.threads import ThreadGovernor
+from localspec.target import Outputs
+from localspec.types import Rows
+
+MAX_ROWS = 128
+"""Rows of logits a pass at most. The output buffer is reserved for this many: 75 MB at 152k tokens."""
+
+KV_TYPES = {
+    "f32": "GGML_TYPE_F32",
+    "f16": "GGML_TYPE_F16",
+    "bf16": "GGML_TYPE_BF16",
+    "q8_0": "GGML_TYPE_Q8_0",
+    "q5_1": "GGML_TYPE_Q5_1",
+    "q5_0": "GGML_TYPE_Q5_0",
+    "q4_1": "GGML_TYPE_Q4_1",
+    "q4_0": "GGML_TYPE_Q4_0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Input of one pass.
+
+    Attributes:
+        tokens: token ids.
+        positions: position of each in its sequences.
+        sequences: for each token the ids of the sequences that it belongs to.
+        outputs: for each token whether its row of logits is wanted.
+    """
+
+    tokens: Sequence[int]
+    positions: Sequence[int]
+    sequences: Sequence[Sequence[int]]
+    outputs: Sequence[bool]
+
+
+class LlamaContext:
+    """One sequence (number 0) in one KV cache; implements `localspec.target.TargetContext`.
+
+    Args:
+        model: the loaded weights.
+        capacity: tokens that the cache holds.
+        batch: tokens of one pass at most.
+        threads: a fixed thread count, or None to follow the machine's load.
+        cores: threads of an idle machine.
+        flash_attention: None lets llama.cpp decide.
+        kv_type: element type of the cache, a key of `KV_TYPES`.
+        sequences: sequences at most; a tree of n leaves needs n + 1.
+
+    Raises:
+        NotEnoughMemoryError: cache or compute buffers do not fit.
+        UsageError: settings that llama.cpp refuses together.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        *,
+        capacity: int,
+        batch: int = 512,
+        threads: int | None = None,
+        cores: int = 1,
+        flash_attention: bool | None = None,
+        kv_type: str = "f16",
+        sequences: int = 1,
+    ) -> None:
+        low = lib()
+        if kv_type not in KV_TYPES:
+            raise UsageError(f"There is no KV cache type '{kv_type}'; use one of: {', '.join(KV_TYPES)}.")
+        self.model = model
+        self._governor = ThreadGovernor(cores) if threads is None else None
+        self._threads = threads or cores
+        self.max_batch = min(batch, capacity)
+        self.max_rows = min(MAX_ROWS, self.max_batch)
+        params = low.llama_context_default_params()
+        params.n_ctx = capacity
+        params.n_batch = params.n_ubatch = self.max_batch
+        params.n_outputs_max = self.max_rows
+        params.n_seq_max = sequences
+        params.kv_unified = True
+        params.n_threads = params.n_threads_batch = self._threads
+        params.flash_attn_type = -1 if flash_attention is None else int(flash_attention)
+        params.type_k = params.type_v = getattr(low, KV_TYPES[kv_type])
+        forget_errors()
+        self._handle: Any = low.llama_init_from_model(model.handle, params)
+        if not self._handle:
+            raise _context_error(capacity, kv_type)
+        # llama.cpp rounds the size up; promise no more than was asked for.
+        self.capacity = min(capacity, int(low.llama_n_ctx_seq(self._handle)))
+        self._memory: Any = low.llama_get_memory(self._handle)
+        self._batch: Any = low.llama_batch_init(self.max_batch, 0, sequences)
+        self._views = _BatchViews(self._batch, self.max_batch)
+        self._length = 0
+        self.can_trim = self._probe_trim()
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return self._length
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that the next pass will use."""
+        return self._governor.threads if self._governor else self._threads
+
+    def decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
+        """See `TargetContext.decode`."""
+        count = len(tokens)
+        rows = count if outputs == "all" else 0
+        if count > self.max_batch or rows > self.max_rows or self._length + count > self.capacity:
+            raise EngineError(f"A pass of {count} tokens does not fit at position {self._length}.")
+        self._views.chain(tokens, self._length, rows > 0)
+        self._run(count)
+        self._length += count
+        return self._rows(rows)
+
+    def decode_batch(self, batch: Batch) -> Rows:
+        """One pass over any batch: trees, several sequences.
+
+        Returns:
+            Logits of the wanted rows in batch order, shape [wanted, vocabulary]; a view that the next pass overwrites.
+
+        Raises:
+            EngineError: the batch does not fit or the pass failed. The caller keeps count of the sequences.
+        """
+        count, wanted = len(batch.tokens), sum(batch.outputs)
+        if count > self.max_batch or wanted > self.max_rows:
+            raise EngineError(f"A pass of {count} tokens with {wanted} rows is too large for this context.")
+        self._views.fill(batch)
+        self._run(count)
+        return self._rows(wanted)
+
+    def keep(self, length: int) -> None:
+        """Drop everything after the first `length` tokens; raises `RollbackRefusedError` if llama.cpp will not."""
+        if length >= self._length:
+            return
+        if not lib().llama_memory_seq_rm(self._memory, 0, length, -1):
+            raise RollbackRefusedError(
+                f"llama.cpp refused to roll the cache back from {self._length} to {length} tokens."
+            )
+        self._length = length
+
+    def clear(self) -> None:
+        """Empty the cache."""
+        lib().llama_memory_clear(self._memory, False)
+        self._length = 0
+
+    def close(self) -> None:
+        """Free cache and buffers."""
+        if self._handle:
+            lib().llama_batch_free(self._batch)
+            lib().llama_free(self._handle)
+            self._handle = None
+
+    def _run(self, count: int) -> None:
+        low = lib()
+        threads = self.threads
+        if threads != self._threads:
+            low.llama_set_n_threads(self._handle, threads, threads)
+            self._threads = threads
+        began = time.perf_counter_ns()
+        self._batch.n_tokens = count
+        code = low.llama_decode(self._handle, self._batch)
+        low.llama_synchronize(self._handle)
+        ended = time.perf_counter_ns()
+        if code != 0:
+            lines = recent_errors()
+            detail = f": {lines[-1]}" if lines else ""
+            raise EngineError(f"llama.cpp failed to decode {count} tokens (code {code}){detail}.")
+        if self._governor:
+            self._governor.observe(threads, count, ended - began, ended)
+
+    def _rows(self, count: int) -> Rows:
+        shape = (count, self.model.vocabulary_size)
+        if count == 0:
+            return np.zeros(shape, dtype=np.float32)
+        pointer = lib().llama_get_logits(self._handle)
+        return np.ctypeslib.as_array(pointer, shape=shape)
+
+    def _probe_trim(self) -> bool:
+        """Find out once whether the tail can be dropped; the pass also warms caches and pages weights in."""
+        self.decode([0, 0], "all")
+        try:
+            self.keep(1)
+        except RollbackRefusedError:
+            return False
+        else:
+            return True
+        finally:
+            self.clear()
+
+
+class _BatchViews:
+    """numpy views of a native batch's arrays, so that filling it costs microseconds."""
+
+    def __init__(self, batch: Any, size: int) -> None:
+        self._tokens = np.ctypeslib.as_array(batch.token, (size,))
+        self._positions = np.ctypeslib.as_array(batch.pos, (size,))
+        self._counts = np.ctypeslib.as_array(batch.n_seq_id, (size,))
+        self._outputs = np.ctypeslib.as_array(batch.logits, (size,))
+        self._sequences = batch.seq_id
+        self._ramp = np.arange(size, dtype=np.int32)
+        self._reset_sequences = True
+
+    def chain(self, tokens: Sequence[int], start: int, outputs: bool) -> None:
+        """Tokens of sequence 0 at consecutive positions."""
+        count = len(tokens)
+        self._tokens[:count] = tokens
+        np.add(self._ramp[:count], start, out=self._positions[:count])
+        self._outputs[:count] = outputs
+        if self._reset_sequences:
+            self._counts[:] = 1
+            for index in range(len(self._ramp)):
+                self._sequences[index][0] = 0
+            self._reset_sequences = False
+
+    def fill(self, batch: Batch) -> None:
+        """Any batch."""
+        count = len(batch.tokens)
+        self._tokens[:count] = batch.tokens
+        self._positions[:count] = batch.positions
+        self._outputs[:count] = batch.outputs
+        for index, members in enumerate(batch.sequences):
+            self._counts[index] = len(members)
+            for place, sequence in enumerate(members):
+                self._sequences[index][place] = sequence
+        self._reset_sequences = True
+
+
+def _context_error(capacity: int, kv_type: str) -> Exception:
+    lines = recent_errors()
+    cause = lines[-1] if lines else "no reason given"
+    if looks_like_memory(lines):
+        return NotEnoughMemoryError(
+            f"There is not enough memory for a context of {capacity} tokens; choose a smaller --context, a smaller "
+            "--kv-type, or put fewer layers on the GPU."
+        )
+    return UsageError(f"llama.cpp refuses a context of {capacity} tokens with a {kv_type} cache: {cause}.")
+
+

@@ -1,0 +1,140 @@
+"""How many CPU threads the next pass should use, learnt from the time of the passes before it.
+
+llama.cpp's threads wait for each other actively at every operation: while another program takes one core, a pass that
+counts on all cores waits for the slowest, and one thread fewer can be more than twice as fast. The governor keeps a recent
+time per (threads, width of the pass), tries a neighbouring level for single passes, and moves when that is faster.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+_PROBE_UP_NS = 400_000_000
+"""How often more threads are tried: one pass that may not pay, two or three times a second."""
+_PROBE_DOWN_NS = 2_000_000_000
+"""How often fewer threads are tried while nothing looks wrong."""
+_STALE_NS = 1_500_000_000
+"""Times older than this say nothing about the machine now."""
+_SLOW = 1.35
+"""A pass that takes this much longer than usual makes the governor try fewer threads at once."""
+_GAIN = 0.94
+"""Another level must need at most this share of the current level's time."""
+_WEIGHT = 0.4
+_PROBE_PASSES = 1
+
+
+@dataclass(slots=True)
+class _Level:
+    """Recent times of one thread count: width of the pass -> (nanoseconds, when)."""
+
+    times: dict[int, tuple[float, int]] = field(default_factory=dict)
+
+    def observe(self, width: int, elapsed: int, now: int) -> None:
+        known = self.times.get(width)
+        if known is None or now - known[1] > _STALE_NS:
+            self.times[width] = (float(elapsed), now)
+        else:
+            self.times[width] = (known[0] + _WEIGHT * (elapsed - known[0]), now)
+
+    def predict(self, width: int, now: int) -> float | None:
+        """Time of a pass of `width`, linear between known widths; None without fresh knowledge around it."""
+        fresh = sorted(w for w, (_, when) in self.times.items() if now - when <= _STALE_NS)
+        if not fresh:
+            return None
+        place = bisect.bisect_left(fresh, width)
+        if place < len(fresh) and fresh[place] == width:
+            return self.times[width][0]
+        if place in (0, len(fresh)):
+            return None
+        low, high = fresh[place - 1], fresh[place]
+        share = (width - low) / (high - low)
+        return self.times[low][0] + share * (self.times[high][0] - self.times[low][0])
+
+
+class ThreadGovernor:
+    """Chooses a thread count for every pass. Pure: it is told times and never reads a clock.
+
+    Args:
+        cores: threads that an idle machine should use.
+    """
+
+    def __init__(self, cores: int) -> None:
+        self._levels = sorted({cores, max(1, cores - 1), max(1, cores - 2), max(1, cores // 2), max(1, cores // 4), 1})
+        self._known = {threads: _Level() for threads in self._levels}
+        self._usual: dict[tuple[int, int], float] = {}
+        self._place = len(self._levels) - 1
+        self._probe: int | None = None
+        self._probe_left = 0
+        self._slow_passes = 0
+        self._last_up = self._last_down = 0
+        self._started = False
+
+    @property
+    def threads(self) -> int:
+        """Threads for the next pass."""
+        return self._levels[self._place if self._probe is None else self._probe]
+
+    def observe(self, threads: int, width: int, elapsed: int, now: int) -> None:
+        """Learn from a pass.
+
+        Args:
+            threads: what `threads` said before the pass.
+            width: tokens of the pass.
+            elapsed: its time in nanoseconds.
+            now: nanoseconds of the clock at its end.
+        """
+        if len(self._levels) == 1 or threads not in self._known:
+            return
+        if not self._started:
+            # Let the first passes be usual ones before trying fewer threads.
+            self._started = True
+            self._last_up = now
+            self._last_down = now - _PROBE_DOWN_NS + _PROBE_UP_NS
+        self._known[threads].observe(width, elapsed, now)
+        slow = self._is_slow(threads, width, elapsed)
+        if self._probe is not None:
+            self._probe_left -= 1
+            if self._probe_left <= 0:
+                self._judge(width, now)
+            return
+        self._slow_passes = self._slow_passes + 1 if slow else 0
+        self._maybe_probe(now)
+
+    def _is_slow(self, threads: int, width: int, elapsed: int) -> bool:
+        """Whether a pass took clearly longer than is usual for it; the usual time rises slowly, falls at once."""
+        usual = self._usual.get((threads, width))
+        if usual is None or elapsed < usual:
+            self._usual[threads, width] = float(elapsed)
+            return False
+        self._usual[threads, width] = usual * 1.002
+        return elapsed > usual * _SLOW
+
+    def _maybe_probe(self, now: int) -> None:
+        top = len(self._levels) - 1
+        if self._place > 0 and (self._slow_passes >= 2 or now - self._last_down >= _PROBE_DOWN_NS):
+            self._last_down = now
+            self._start_probe(self._place - 1)
+        elif self._place < top and now - self._last_up >= _PROBE_UP_NS:
+            self._last_up = now
+            self._start_probe(self._place + 1)
+
+    def _start_probe(self, place: int) -> None:
+        self._slow_passes = 0
+        self._probe = place
+        self._probe_left = _PROBE_PASSES
+
+    def _judge(self, width: int, now: int) -> None:
+        """Move to the probed level if it is faster, at a width that both levels know about."""
+        probed = self._probe
+        assert probed is not None  # noqa: S101 - for the type checker
+        self._probe = None
+        here = self._known[self._levels[self._place]]
+        there = self._known[self._levels[probed]]
+        for candidate in (width, *there.times):
+            current, other = here.predict(candidate, now), there.predict(candidate, now)
+            if current is not None and other is not None:
+                if other < current * _GAIN:
+                    self._place = probed
+                    self._last_up = self._last_down = now
+                return

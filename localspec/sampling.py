@@ -1,0 +1,208 @@
+"""From a row of logits to a token: llama.cpp's filters, then a draw whose noise is a pure function.
+
+The draw is the Gumbel-max rule, argmax of log p + G. The noise G depends on (seed, position, token id) only
+(a counter-based generator, as in Salmon et al., SC 2011), so the token at a position is a function of the row and
+the seed, whatever was drafted before it: this is the *coupled* rule (Daliri, Musco, Suresh, arXiv
+2408.07978). Temperature 0 is its limit, the argmax.
+
+Filters run in llama.cpp's default order: logit bias, penalties, top-k, top-p, min-p, temperature. All look at what the filter
+before left, so top-p's mass is that of the top-k tokens, at temperature 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import BadLogitsError, UsageError
+from localspec.types import SamplingParams
+
+Ids = NDArray[np.int64]
+Values = NDArray[np.float32]
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_TWO_TO_MINUS_53 = 2.0**-53
+_FIRST_SPAN = 10.0
+"""Logits below the maximum at which the search for the top k starts; adapts to the model."""
+
+
+def _mix(value: int) -> int:
+    """SplitMix64's finalizer (Steele, Lea, Flood, OOPSLA 2014) on one integer."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _mix_array(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def gumbel_noise(seed: int, position: int, ids: Ids) -> NDArray[np.float64]:
+    """Standard Gumbel noise of shape [len(ids)] that depends on (seed, position, token id) only."""
+    key = _mix((_mix((seed + _GOLDEN) & _MASK) + position * _GOLDEN) & _MASK)
+    counters = ids.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
+    bits = _mix_array(_mix_array(counters) ^ np.uint64(key))
+    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * _TWO_TO_MINUS_53
+    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return noise
+
+
+def check_params(params: SamplingParams) -> None:
+    """Raise `UsageError` for a value outside its range."""
+    checks = (
+        (math.isfinite(params.temperature) and params.temperature >= 0, "temperature must be 0 or more"),
+        (params.top_k >= 0, "top-k must be 0 (off) or more"),
+        (0 < params.top_p <= 1, "top-p must be above 0 and at most 1"),
+        (0 <= params.min_p <= 1, "min-p must lie between 0 and 1"),
+        (
+            math.isfinite(params.repeat_penalty) and params.repeat_penalty > 0,
+            "repeat-penalty must be above 0",
+        ),
+        (math.isfinite(params.presence_penalty), "presence-penalty must be a number"),
+        (math.isfinite(params.frequency_penalty), "frequency-penalty must be a number"),
+        (params.penalty_last_n >= -1, "penalty-last-n must be -1 (all), 0 (off) or more"),
+    )
+    for holds, sentence in checks:
+        if not holds:
+            raise UsageError(f"The {sentence}.")
+
+
+class Sampler:
+    """Turns rows into tokens. Its only state is a guess that speeds up the top-k search.
+
+    Args:
+        params: filters, temperature and seed.
+        bias: token id -> number added to its logit; `-inf` forbids a token.
+
+    Raises:
+        UsageError: a parameter outside its range.
+    """
+
+    def __init__(self, params: SamplingParams, bias: Mapping[int, float] | None = None) -> None:
+        check_params(params)
+        self.params = params
+        self.greedy = params.temperature == 0
+        self.penalizes = params.penalty_last_n != 0 and (
+            params.repeat_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+        )
+        self._bias_ids = np.fromiter(bias or {}, dtype=np.int64)
+        self._bias_values = np.fromiter((bias or {}).values(), dtype=np.float32)
+        self._span = _FIRST_SPAN
+
+    def sample(self, row: Values, position: int, history: Sequence[int] = ()) -> int:
+        """The token for `position` (its index in the session).
+
+        Args:
+            row: logits, shape [vocabulary]; not modified.
+            position: index that the token will have.
+            history: the tokens before it; read only when a penalty is on.
+
+        Raises:
+            BadLogitsError: the row holds NaN or forbids every token.
+        """
+        row = self._adjusted(row, history)
+        if self.greedy:
+            best = int(row.argmax())
+            _check_maximum(float(row[best]))
+            return best
+        ids, logits = self._filtered(row)
+        scores = logits.astype(np.float64) / self.params.temperature
+        scores += gumbel_noise(self.params.seed, position, ids)
+        return int(ids[scores.argmax()])
+
+    def distribution(self, row: Values, history: Sequence[int] = ()) -> tuple[Ids, NDArray[np.float64]]:
+        """The final distribution p as (ids, probabilities), most likely first; one-hot when greedy."""
+        row = self._adjusted(row, history)
+        if self.greedy:
+            best = int(row.argmax())
+            _check_maximum(float(row[best]))
+            return np.array([best], dtype=np.int64), np.ones(1)
+        ids, logits = self._filtered(row)
+        scaled = logits.astype(np.float64) / self.params.temperature
+        weights = np.exp(scaled - scaled[0])
+        return ids, weights / weights.sum()
+
+    def _adjusted(self, row: Values, history: Sequence[int]) -> Values:
+        """The row after bias and penalties; the row itself when neither is on."""
+        penalized = self.penalizes and len(history) > 0
+        if not penalized and not len(self._bias_ids):
+            return row
+        row = row.copy()
+        row[self._bias_ids] += self._bias_values
+        if penalized:
+            params = self.params
+            recent = history if params.penalty_last_n < 0 else history[-params.penalty_last_n :]
+            ids, counts = np.unique(np.asarray(recent, dtype=np.int64), return_counts=True)
+            values = row[ids]
+            repeat = np.float32(params.repeat_penalty)
+            values = np.where(values > 0, values / repeat, values * repeat)
+            values -= (counts * params.frequency_penalty + params.presence_penalty).astype(np.float32)
+            row[ids] = values
+        return row
+
+    def _filtered(self, row: Values) -> tuple[Ids, Values]:
+        """Ids and logits that survive top-k, top-p and min-p, best first; equal logits by lower id."""
+        params = self.params
+        maximum = row.max()
+        _check_maximum(float(maximum))
+        floor = maximum + np.float32(math.log(params.min_p)) if params.min_p > 0 else np.float32(-np.inf)
+        if 0 < params.top_k < len(row):
+            ids, logits = self._top_k(row, maximum)
+            total = None
+        else:
+            # Whatever top-p keeps, min-p then cuts at `floor`: only tokens above it need sorting.
+            ids = np.flatnonzero(row >= floor) if params.min_p > 0 else np.flatnonzero(row > -np.inf)
+            logits = row[ids]
+            order = np.argsort(-logits, kind="stable")
+            ids, logits = ids[order], logits[order]
+            total = float(np.exp(row - maximum).sum(dtype=np.float64)) if params.top_p < 1 else None
+        if params.top_p < 1:
+            mass = np.cumsum(np.exp(logits - maximum), dtype=np.float64)
+            mass /= mass[-1] if total is None else total
+            kept = int(np.searchsorted(mass, params.top_p, side="left")) + 1
+            ids, logits = ids[:kept], logits[:kept]
+        if params.min_p > 0:
+            kept = int(np.searchsorted(-logits, -floor, side="right"))
+            ids, logits = ids[:kept], logits[:kept]
+        return ids, logits
+
+    def _top_k(self, row: Values, maximum: np.float32) -> tuple[Ids, Values]:
+        """Exactly the k largest, best first; found among the few above a guessed threshold.
+
+        A threshold with at least k tokens above it cannot lose one of the top k, so a guess changes the time
+        and never the result. Equal logits at the border go to the lower id.
+        """
+        k = self.params.top_k
+        while True:
+            ids = np.flatnonzero(row >= maximum - np.float32(self._span))
+            if len(ids) >= k or len(ids) == len(row):
+                break
+            self._span *= 1.5
+            if self._span > 1e9:
+                ids = np.flatnonzero(row > -np.inf)
+                self._span = _FIRST_SPAN
+                break
+        logits = row[ids]
+        if len(ids) > 16 * k:
+            self._span *= 0.9
+        if len(ids) > 4 * k:
+            border = np.partition(logits, -k)[-k]
+            above = np.flatnonzero(logits >= border)
+            ids, logits = ids[above], logits[above]
+        order = np.argsort(-logits, kind="stable")[:k]
+        return ids[order], logits[order]
+
+
+def _check_maximum(value: float) -> None:
+    if math.isnan(value):
+        raise BadLogitsError(
+            "The model returned logits that are not numbers (NaN); its file or the GPU driver is likely at fault."
+        )
+    if value == -math.inf:
+        raise BadLogitsError("Every token is forbidden here; relax the bias or the grammar.")

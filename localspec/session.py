@@ -1,0 +1,322 @@
+"""One token sequence over one context, and the step that extends it.
+
+The invariant between steps: the target's cache holds exactly `len(tokens) - 1` tokens, and the last token is the
+root of the next draft. Prefill is therefore `prompt[:-1]`, and the first token of a reply is no special case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from localspec.control import Controller
+from localspec.drafters.base import Drafter
+from localspec.errors import PromptTooLongError, RollbackRefusedError
+from localspec.messages import EmittedToken
+from localspec.sampling import Sampler
+from localspec.target import TargetContext, Vocabulary
+from localspec.text import ReplyText
+from localspec.types import EMPTY_DRAFT, Budget, Draft, FinishReason, Outcome, StepStats, Verdict, VerdictKind
+from localspec.verify import CoupledVerifier, Verifier
+
+_FIRST_CHUNK = 128
+_CHUNK_SECONDS = 0.25
+"""Prefill is cut into pieces of about this time, so that cancelling and progress stay quick on slow machines."""
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """When a reply ends.
+
+    Attributes:
+        max_tokens: tokens at most; None means until the context is full.
+        stop: strings that end the reply; they are cut off the text.
+        ignore_eos: do not stop at end-of-generation tokens (the sampler should forbid them).
+        cancelled: asked before every step and prefill chunk.
+    """
+
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    cancelled: Callable[[], bool] = _never
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What one step added to a reply."""
+
+    tokens: tuple[EmittedToken, ...]
+    text: str
+    stats: StepStats
+
+
+@dataclass
+class Reply:
+    """A reply while it grows; `finish_reason` is set when it ends."""
+
+    text: ReplyText
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """What a prefill did: prompt tokens in all, and how many of them the cache already held."""
+
+    total: int
+    cached: int
+    seconds: float
+
+
+class Session:
+    """Tokens, their cache, and the parts of a step.
+
+    `drafter`, `controller` and `verifier` may be replaced between steps; `use_drafter` tells a new drafter what
+    has been said.
+    """
+
+    def __init__(
+        self,
+        context: TargetContext,
+        vocabulary: Vocabulary,
+        *,
+        drafter: Drafter,
+        controller: Controller,
+        verifier: Verifier | None = None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.tokens: list[int] = []
+        self.context = context
+        self.vocabulary = vocabulary
+        self.drafter = drafter
+        self.controller = controller
+        self.verifier: Verifier = verifier or CoupledVerifier()
+        self._clock = clock
+
+    # --- prompt ------------------------------------------------------------------------------------
+
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        progress: Callable[[int], None] | None = None,
+        cancelled: Callable[[], bool] = _never,
+    ) -> Prefilled:
+        """Bring the cache to `prompt[:-1]`, decoding only what it does not hold yet.
+
+        Args:
+            prompt: token ids, at least one.
+            progress: called with the number of prompt tokens in the cache.
+            cancelled: asked before every chunk; prefill then ends early, and the tokens decoded stay cached.
+
+        Raises:
+            PromptTooLongError: the prompt leaves no room for a single token.
+            EngineError: a pass failed; the cache has been cleared.
+        """
+        if len(prompt) >= self.context.capacity:
+            raise PromptTooLongError(
+                f"The prompt has {len(prompt)} tokens and the context holds {self.context.capacity}; "
+                "shorten it or raise --context."
+            )
+        started = self._clock()
+        wanted = list(prompt[:-1])
+        cached = self._reuse(wanted)
+        self.tokens = wanted[:cached]
+        if progress:
+            progress(cached)
+        chunk = min(_FIRST_CHUNK, self.context.max_batch)
+        with _ClearedOnFailure(self):
+            while len(self.tokens) < len(wanted) and not cancelled():
+                piece = wanted[len(self.tokens) : len(self.tokens) + chunk]
+                began = self._clock()
+                self.context.decode(piece, "none")
+                self.tokens += piece
+                seconds = (self._clock() - began) * 1e-9
+                fitting = int(len(piece) * _CHUNK_SECONDS / max(seconds, 1e-6))
+                chunk = max(32, min(fitting, self.context.max_batch, chunk * 4))
+                if progress:
+                    progress(len(self.tokens))
+        if len(self.tokens) == len(wanted):
+            self.tokens.append(prompt[-1])
+            self.drafter.begin(self.tokens)
+        return Prefilled(len(prompt), cached, (self._clock() - started) * 1e-9)
+
+    def _reuse(self, wanted: Sequence[int]) -> int:
+        """Trim the cache to the longest prefix that it shares with `wanted`; returns its length."""
+        held = self.context.length
+        shared = 0
+        for mine, theirs in zip(self.tokens[:held], wanted, strict=False):
+            if mine != theirs:
+                break
+            shared += 1
+        if shared == held:
+            return shared
+        try:
+            self.context.keep(shared)
+        except RollbackRefusedError:
+            # A recurrent state or a sliding window that has moved on cannot go back: start over.
+            self.context.clear()
+            return 0
+        return shared
+
+    def use_drafter(self, drafter: Drafter) -> None:
+        """Replace the drafter and tell it the sequence so far."""
+        self.drafter.close()
+        self.drafter = drafter
+        if self.tokens:
+            drafter.begin(self.tokens)
+
+    # --- reply -------------------------------------------------------------------------------------
+
+    def reply(self, sampler: Sampler, rules: StopRules, into: Reply | None = None) -> Iterator[Emission]:
+        """Extend the session step by step until a rule of `rules` ends the reply.
+
+        Args:
+            sampler: filters and noise.
+            rules: when to end.
+            into: collects text, tokens and the reason of the end.
+
+        Raises:
+            EngineError: a pass failed; what was emitted before stays, the cache has been cleared.
+        """
+        reply = into if into is not None else Reply(ReplyText(rules.stop))
+        index = 0
+        first = last = self._clock()
+        while reply.finish_reason is None:
+            if rules.cancelled():
+                reply.finish_reason = "cancelled"
+                return
+            if len(self.tokens) >= self.context.capacity:
+                reply.finish_reason = "context"
+                return
+            with _ClearedOnFailure(self):
+                step = self._step(sampler, rules, reply)
+            now = self._clock()
+            stats = StepStats(
+                index=index,
+                time_ns=now - first,
+                position=step.position,
+                budget=step.budget,
+                drafted=len(step.draft),
+                accepted=step.accepted,
+                emitted=len(step.emitted),
+                kind=step.verdict_kind if len(step.emitted) > step.accepted else "accepted",
+                source=step.draft.source if len(step.draft) else "",
+                match_length=step.draft.match_length,
+                threads=step.threads,
+                draft_ns=step.draft_ns,
+                verify_ns=step.verify_ns,
+                sample_ns=step.sample_ns,
+                # From the end of one step to the end of the next, so that no time between them is lost.
+                other_ns=now - last - step.draft_ns - step.verify_ns - step.sample_ns,
+            )
+            last = now
+            index += 1
+            self.controller.update(stats)
+            tokens = tuple(
+                EmittedToken(token, "accepted" if place < step.accepted else step.verdict_kind)
+                for place, token in enumerate(step.emitted)
+            )
+            yield Emission(tokens, reply.text.take(), stats)
+
+    def _step(self, sampler: Sampler, rules: StopRules, reply: Reply) -> _Step:
+        """Draft, decode, verify, keep, commit."""
+        clock, context, tokens = self._clock, self.context, self.tokens
+        position = len(tokens)
+        begin = clock()
+        budget = self._budget(rules, reply)
+        draft = self._propose(budget, rules) if budget.tokens else EMPTY_DRAFT
+        drafted_at = clock()
+        threads = context.threads
+        rows = context.decode([tokens[-1], *draft.tokens], "all")
+        decoded_at = clock()
+        verdict = self.verifier.verify(draft, rows, sampler, tokens)
+        sampled_at = clock()
+        emitted = self._stopped(draft, verdict, rules, reply)
+        tokens.extend(emitted)
+        if context.length != len(tokens) - 1:
+            context.keep(len(tokens) - 1)
+        accepted = min(len(verdict.path), len(emitted))
+        kept_at = clock()
+        self.drafter.commit(Outcome(tuple(emitted), accepted, len(draft)))
+        done_at = clock()
+        return _Step(
+            position=position,
+            budget=budget.tokens,
+            draft=draft,
+            emitted=emitted,
+            accepted=accepted,
+            verdict_kind=verdict.kind,
+            threads=threads,
+            draft_ns=drafted_at - begin + done_at - kept_at,
+            verify_ns=decoded_at - drafted_at,
+            sample_ns=sampled_at - decoded_at,
+        )
+
+    def _budget(self, rules: StopRules, reply: Reply) -> Budget:
+        """The controller's budget, cut to what may still be said: the target's own token needs room too."""
+        if not self.context.can_trim:
+            return Budget(0)
+        budget = self.controller.budget(self.tokens)
+        room = min(self.context.capacity - len(self.tokens), self.context.max_rows) - 1
+        if rules.max_tokens is not None:
+            room = min(room, rules.max_tokens - len(reply.token_ids) - 1)
+        return Budget(max(0, min(budget.tokens, room)), budget.leaves)
+
+    def _propose(self, budget: Budget, rules: StopRules) -> Draft:
+        """A draft within `budget`, without what would follow an end-of-generation token."""
+        draft = self.controller.trim(self.drafter.propose(self.tokens, budget)).best_chain()
+        draft = draft.prefix(budget.tokens)
+        for index, token in enumerate(draft.tokens):
+            if token in self.vocabulary.eog_tokens and not rules.ignore_eos:
+                return draft.prefix(index + 1)
+        return draft
+
+    def _stopped(self, draft: Draft, verdict: Verdict, rules: StopRules, reply: Reply) -> list[int]:
+        """The verdict's tokens up to the first one at which the reply ends, as plain decoding would."""
+        emitted: list[int] = []
+        for token in (*(draft.tokens[node] for node in verdict.path), verdict.next_token):
+            emitted.append(token)
+            reply.token_ids.append(token)
+            ends = token in self.vocabulary.eog_tokens and not rules.ignore_eos
+            if ends or reply.text.push(self.vocabulary.token_bytes(token)):
+                reply.finish_reason = "stop"
+            elif rules.max_tokens is not None and len(reply.token_ids) >= rules.max_tokens:
+                reply.finish_reason = "length"
+            if reply.finish_reason:
+                break
+        return emitted
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    position: int
+    budget: int
+    draft: Draft
+    emitted: list[int]
+    accepted: int
+    verdict_kind: VerdictKind
+    threads: int
+    draft_ns: int
+    verify_ns: int
+    sample_ns: int
+
+
+class _ClearedOnFailure:
+    """Empties the cache when the block raises, since a failed pass leaves unknown content behind."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is not None:
+            self._session.context.clear()
+            self._session.tokens = []

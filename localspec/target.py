@@ -1,0 +1,72 @@
+"""The target as the session sees it: a vocabulary, and a context that decodes and rolls back.
+
+`localspec.runtime` implements this with llama.cpp, `localspec.testing` with a scripted function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from localspec.types import Rows
+
+Outputs = Literal["all", "none"]
+
+
+class Vocabulary(Protocol):
+    """Tokens and their text."""
+
+    @property
+    def eog_tokens(self) -> frozenset[int]:
+        """Tokens that end a reply (end of text, end of turn)."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """The token's text as bytes; empty for control tokens."""
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids of `text`."""
+
+
+class TargetContext(Protocol):
+    """One token sequence in the target's KV cache."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that the cache can hold."""
+
+    @property
+    def max_batch(self) -> int:
+        """Tokens of one decode at most."""
+
+    @property
+    def max_rows(self) -> int:
+        """Tokens of one decode at most where rows of all of them are wanted."""
+
+    @property
+    def can_trim(self) -> bool:
+        """Whether the tail of the cache can be dropped; without that there is no speculation."""
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that the next decode will use."""
+
+    def decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
+        """Append `tokens` to the cache in one pass.
+
+        Returns:
+            Logits of every token ("all", shape [len(tokens), vocabulary]) or no rows ("none"); a view that
+            the next decode overwrites.
+
+        Raises:
+            EngineError: the pass failed; the cache's content is unknown until `clear`.
+        """
+
+    def keep(self, length: int) -> None:
+        """Drop everything after the first `length` tokens; raises `RollbackRefusedError` if it cannot."""
+
+    def clear(self) -> None:
+        """Empty the cache."""

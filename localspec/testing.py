@@ -1,0 +1,199 @@
+"""A model made of arithmetic, and drafters of known quality: for anyone who adds a drafter or a verifier.
+
+`ScriptedModel` is deterministic and batch-invariant, so "speculative equals plain" can be asserted token for
+token; a real model's kernels change their rounding with the batch width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.drafters.base import Needs
+from localspec.errors import EngineError, RollbackRefusedError
+from localspec.target import Outputs
+from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome, Rows
+
+
+class ScriptedModel:
+    """A target whose logits are a fixed function of the last `order` tokens; also its own vocabulary.
+
+    Token 0 ends a reply. Tokens 1, 2 and 3 are the three bytes of one character, so that text splits inside
+    UTF-8; the others are a letter each.
+
+    Args:
+        vocabulary: number of tokens, at least 8.
+        order: tokens that a row depends on.
+        spread: standard deviation of the logits; larger is more predictable.
+        seed: which of the possible models this is.
+        capacity: context size in tokens.
+        max_batch: tokens of one decode at most.
+        can_trim: whether the cache can be rolled back.
+        eog_logit: the end token's logit, far below the others by default.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int = 32,
+        *,
+        order: int = 2,
+        spread: float = 2.0,
+        seed: int = 0,
+        capacity: int = 4096,
+        max_batch: int = 64,
+        can_trim: bool = True,
+        eog_logit: float = -4.0,
+    ) -> None:
+        self._size = vocabulary
+        self._order = order
+        self._spread = spread
+        self._seed = seed
+        self._eog_logit = eog_logit
+        self._rows: dict[tuple[int, ...], NDArray[np.float32]] = {}
+        self._cache: list[int] = []
+        self.capacity = capacity
+        self.max_batch = self.max_rows = max_batch
+        self.can_trim = can_trim
+        self.threads = 1
+        self.passes: list[int] = []
+
+    # --- vocabulary
+
+    @property
+    def eog_tokens(self) -> frozenset[int]:
+        """Token 0."""
+        return frozenset({0})
+
+    def token_bytes(self, token: int) -> bytes:
+        """One byte a token."""
+        if token == 0:
+            return b""
+        if token <= 3:
+            return "€".encode()[token - 1 : token]
+        return bytes([ord("a") + (token - 4) % 26])
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Letters to tokens; anything else is left out."""
+        del add_special, parse_special
+        return [4 + ord(char) - ord("a") for char in text if "a" <= char <= "z"]
+
+    # --- context
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return len(self._cache)
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """The tokens in the cache."""
+        return tuple(self._cache)
+
+    def decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
+        """Append `tokens`; rows of all of them or none. Raises `EngineError` when they do not fit."""
+        if len(tokens) > self.max_batch or len(self._cache) + len(tokens) > self.capacity:
+            raise EngineError("The scripted model was given more tokens than fit.")
+        self.passes.append(len(tokens))
+        rows = []
+        for token in tokens:
+            self._cache.append(token)
+            if outputs == "all":
+                rows.append(self.row(self._cache))
+        return np.stack(rows) if rows else np.zeros((0, self._size), dtype=np.float32)
+
+    def keep(self, length: int) -> None:
+        """Drop the tail; raises `RollbackRefusedError` where trimming is off."""
+        if not self.can_trim:
+            raise RollbackRefusedError("The scripted model cannot trim.")
+        del self._cache[length:]
+
+    def clear(self) -> None:
+        """Empty the cache."""
+        self._cache.clear()
+
+    def row(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Logits after `tokens`, shape [vocabulary]."""
+        key = tuple(tokens[-self._order :])
+        row = self._rows.get(key)
+        if row is None:
+            generator = np.random.default_rng([self._seed, *key])
+            row = generator.normal(0.0, self._spread, self._size).astype(np.float32)
+            row[0] = self._eog_logit
+            self._rows[key] = row
+        return row
+
+
+class OracleDrafter:
+    """Knows the sequence and proposes its true continuation: every draft token is accepted."""
+
+    name = "oracle"
+    needs = Needs.TOKENS
+
+    def __init__(self, sequence: Sequence[int]) -> None:
+        self._sequence = list(sequence)
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Nothing to prepare."""
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        """The true continuation."""
+        start = len(tokens)
+        return Draft.chain(self._sequence[start : start + budget.tokens], source=self.name)
+
+    def commit(self, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class AdversarialDrafter(OracleDrafter):
+    """Knows the sequence and is always wrong, from the first draft token on or from position `right` on."""
+
+    name = "adversarial"
+
+    def __init__(self, sequence: Sequence[int], vocabulary: int, right: int = 0) -> None:
+        super().__init__(sequence)
+        self._vocabulary = vocabulary
+        self._right = right
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        """The true continuation for `right` tokens, then wrong ones."""
+        truth = super().propose(tokens, budget).tokens
+        wrong = tuple((token + 1) % self._vocabulary for token in truth[self._right :])
+        return Draft.chain(truth[: self._right] + wrong, source=self.name)
+
+
+class RandomDrafter:
+    """Proposes random tokens, in random amounts, sometimes none; with `branches`, random trees."""
+
+    name = "random"
+    needs = Needs.TOKENS
+
+    def __init__(self, vocabulary: int, seed: int = 0, *, branches: bool = False) -> None:
+        self._vocabulary = vocabulary
+        self._branches = branches
+        self._random = np.random.default_rng(seed)
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Nothing to prepare."""
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        """Random tokens."""
+        del tokens
+        size = int(self._random.integers(0, budget.tokens + 1))
+        if size == 0:
+            return EMPTY_DRAFT
+        drawn = [int(token) for token in self._random.integers(0, self._vocabulary, size)]
+        if not self._branches:
+            return Draft.chain(drawn, source=self.name)
+        parents = tuple(int(self._random.integers(-1, node)) for node in range(size))
+        return Draft(tokens=tuple(drawn), parents=parents, source=self.name)
+
+    def commit(self, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+    def close(self) -> None:
+        """Nothing to free."""
