@@ -163,7 +163,7 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
     version = _version(database)
     if version > VERSION:
         raise StorageError(
-            f"A newer localspec has written {path}; upgrade this one, or set LOCALSPEC_HOME to another folder."
+            f"A newer localspec has written {path}; upgrade this one, or set another LOCALSPEC_HOME."
         )
     if version == VERSION:
         return
