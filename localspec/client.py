@@ -137,13 +137,14 @@ class EngineClient:
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            try:
-                for event in decode_events(line):
-                    self._events.put(event)
-            except ValidationError:
-                # Half a line from a process that was killed while writing.
-                continue
+        with process.stdout:
+            for line in process.stdout:
+                try:
+                    for event in decode_events(line):
+                        self._events.put(event)
+                except ValidationError:
+                    # Half a line from a process that was killed while writing.
+                    continue
         process.wait()
         self._events.put(EngineExited(_why_it_ended(process.returncode, self._closing), self._closing))
 
@@ -158,5 +159,9 @@ def _why_it_ended(code: int, closing: bool) -> str:
             name = f"signal {-code}"
         hint = " (often the system running out of memory)" if name == "SIGKILL" else ""
         hint = " (llama.cpp gave up; its log says why)" if name == "SIGABRT" else hint
-        return f"The engine was ended by {name}{hint}; the reply so far is kept, the next message restarts it."
-    return f"The engine stopped with exit code {code}; the reply so far is kept, the next message restarts it."
+        return (
+            f"The engine was ended by {name}{hint}; the reply so far is kept, the next message restarts it."
+        )
+    return (
+        f"The engine stopped with exit code {code}; the reply so far is kept, the next message restarts it."
+    )

@@ -192,7 +192,7 @@ def pip(*args: str, what: str, environment: Mapping[str, str] | None = None) -> 
             if watched:
                 print("\r\x1b[K", end="", flush=True)
             return
-    tail = "".join(f"  {line}\n" for line in LOG.read_text().splitlines()[-15:])
+    tail = "".join(f"  {line}\n" for line in LOG.read_text().splitlines()[-30:])
     raise SetupError(f"{what} failed; the end of {LOG.relative_to(ROOT)}:\n{tail}")
 
 

@@ -1,6 +1,7 @@
 """What the verbs share: options, what they add up to, and the fetch of a missing model.
 
-Every option is declared once, as an annotated alias; `Flags` carries those that a user gave.
+Every option is declared once, as an annotated alias; `Flags` carries those that a user gave. Limits of values are
+checked where settings from everywhere come together, so that a flag and a config file get the same sentence.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ DraftOption = Annotated[
     str | None, typer.Option("--draft", "-d", metavar="METHOD", help="Who drafts: none or ngram.")
 ]
 DraftLengthOption = Annotated[
-    int | None, typer.Option("--draft-length", min=1, metavar="N", help="Draft tokens a step at most.")
+    int | None, typer.Option("--draft-length", metavar="N", help="Draft tokens a step at most.")
 ]
 TemperatureOption = Annotated[
-    float | None, typer.Option("--temperature", "-t", min=0, metavar="T", help="0 is greedy.")
+    float | None, typer.Option("--temperature", "-t", metavar="T", help="0 is greedy.")
 ]
 TopKOption = Annotated[
-    int | None, typer.Option("--top-k", min=0, metavar="K", help="Keep the K best tokens; 0 keeps all.")
+    int | None, typer.Option("--top-k", metavar="K", help="Keep the K best tokens; 0 keeps all.")
 ]
 TopPOption = Annotated[
-    float | None, typer.Option("--top-p", max=1, metavar="P", help="Keep the smallest set of that mass.")
+    float | None, typer.Option("--top-p", metavar="P", help="Keep the smallest set of that mass.")
 ]
 MinPOption = Annotated[
     float | None,
-    typer.Option("--min-p", min=0, max=1, metavar="P", help="Drop tokens under P times the best."),
+    typer.Option("--min-p", metavar="P", help="Drop tokens under P times the best."),
 ]
 RepeatPenaltyOption = Annotated[
     float | None,
@@ -73,7 +74,7 @@ SeedOption = Annotated[
     ),
 ]
 MaxTokensOption = Annotated[
-    int | None, typer.Option("--max-tokens", "-n", min=1, metavar="N", help="Longest reply in tokens.")
+    int | None, typer.Option("--max-tokens", "-n", metavar="N", help="Longest reply in tokens.")
 ]
 ContextOption = Annotated[
     int | None, typer.Option("--context", "-c", min=1, metavar="N", help="Tokens of context.")

@@ -1,4 +1,4 @@
-"""The `localspec` command with a scripted engine behind its pipe: `scripted_localspec.py SCENARIO ARGS...`."""
+"""`localspec` with a scripted engine behind its pipe: `scripted_localspec.py SCENARIO ARGS...`."""
 
 from __future__ import annotations
 

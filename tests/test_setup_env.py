@@ -1,0 +1,135 @@
+"""The script behind `make`: which backend is chosen, and what is said when something is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def setup_env() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("setup_env", ROOT / "scripts" / "setup_env.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def having(*programs: str) -> Callable[..., bool]:
+    return lambda program, *args: program in programs
+
+
+@pytest.mark.parametrize(
+    ("programs", "vulkan_parts", "system", "machine", "accel"),
+    [
+        ((), False, "Linux", "x86_64", "cpu"),
+        (("nvcc",), False, "Linux", "x86_64", "cpu"),
+        (("nvidia-smi",), False, "Linux", "x86_64", "cpu"),
+        (("nvidia-smi", "nvcc"), False, "Linux", "x86_64", "cuda"),
+        (("nvidia-smi", "nvcc", "glslc"), True, "Linux", "x86_64", "cuda"),
+        (("glslc",), True, "Linux", "x86_64", "vulkan"),
+        (("glslc",), False, "Linux", "x86_64", "cpu"),
+        ((), True, "Linux", "x86_64", "cpu"),
+        ((), False, "Darwin", "arm64", "metal"),
+        ((), False, "Darwin", "x86_64", "cpu"),
+    ],
+)
+def test_the_backend_is_the_best_that_can_be_built_and_used(
+    setup_env: ModuleType,
+    programs: tuple[str, ...],
+    vulkan_parts: bool,
+    system: str,
+    machine: str,
+    accel: str,
+) -> None:
+    chosen, why = setup_env.detect_accel(
+        having(*programs),
+        system=system,
+        machine=machine,
+        headers=lambda: vulkan_parts,
+        render=lambda: vulkan_parts,
+    )
+    assert chosen == accel
+    assert why
+
+
+def test_a_gpu_without_its_toolkit_is_pointed_out(setup_env: ModuleType) -> None:
+    _, why = setup_env.detect_accel(having("nvidia-smi"), system="Linux", render=lambda: False)
+    assert "CUDA toolkit" in why
+
+
+@pytest.mark.parametrize(
+    ("accel", "word"), [("cuda", "nvcc"), ("vulkan", "glslc"), ("metal", "macOS"), ("tpu", "unknown")]
+)
+def test_a_backend_that_cannot_be_built_is_refused(setup_env: ModuleType, accel: str, word: str) -> None:
+    with pytest.raises(setup_env.SetupError, match=word):
+        setup_env.check_accel(accel, having(), system="Linux")
+
+
+def test_a_missing_compiler_is_named(setup_env: ModuleType) -> None:
+    with pytest.raises(setup_env.SetupError, match="build-essential"):
+        setup_env.check_compiler(having("cmake"))
+    setup_env.check_compiler(having("clang++"))
+
+
+def test_a_program_that_is_there_but_fails_does_not_count(
+    setup_env: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = tmp_path / "nvidia-smi"
+    shim.write_text("#!/bin/sh\nexit 9\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not setup_env.works("nvidia-smi")
+    assert not setup_env.works("nvcc")
+    assert setup_env.works(sys.executable, "-c", "")
+
+
+def test_the_users_cmake_options_win(setup_env: ModuleType) -> None:
+    options = setup_env.cmake_args("cuda", "-DGGML_CUDA=off -DGGML_NATIVE=off").split()
+    assert options.index("-DGGML_CUDA=on") < options.index("-DGGML_CUDA=off")
+    assert "-DGGML_VULKAN=off" in options
+
+
+def test_wheels_of_different_backends_do_not_mix(setup_env: ModuleType, private_home: Path) -> None:
+    assert setup_env.wheel_folder("cpu") != setup_env.wheel_folder("cuda")
+    assert private_home in setup_env.wheel_folder("cpu").parents
+
+
+def make(*args: str, path: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "-n", "-f", str(ROOT / "Makefile"), *args]
+    return subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
+
+
+def python_shim(folder: Path, name: str, script: str) -> Path:
+    shim = folder / name
+    shim.write_text(f"#!/bin/sh\n{script}\n")
+    shim.chmod(0o755)
+    return shim
+
+
+def test_make_takes_the_newest_python_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    python_shim(tmp_path, "python3.13", "exit 127")
+    python_shim(tmp_path, "python3.12", f'exec "{sys.executable}" "$@"')
+    done = make("env", path=f"{tmp_path}:/usr/bin:/bin")
+    assert '"python3.12" scripts/setup_env.py' in done.stdout
+
+
+def test_make_says_which_python_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("python3.13", "python3.12", "python3.11", "python3", "python"):
+        python_shim(tmp_path, name, "exit 1")
+    command = ["make", "-f", str(ROOT / "Makefile"), "env"]
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "needs Python 3.11, 3.12 or 3.13" in done.stderr
