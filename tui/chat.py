@@ -1,0 +1,369 @@
+"""The chat as a state machine: what users do, what the engine says, and what follows. No widgets here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from localspec.chat.store import Store
+from localspec.client import EngineLink
+from localspec.errors import BY_NAME, EngineDiedError, LocalspecError, PromptTooLongError, UsageError
+from localspec.messages import (
+    Cancel,
+    Command,
+    EngineExited,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Load,
+    Loaded,
+    Note,
+    SetSpeculation,
+    Step,
+)
+from localspec.models.sources import PullProgress
+from localspec.stats.recorder import Recorder
+from tui.conversation import Conversation, Message, partial_stats, reply_stats
+from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent, ModelFinder
+from tui.launch import Launch
+from tui.state import LiveState, Phase
+
+NoteKind = Literal["note", "error"]
+
+
+class Submission(Enum):
+    """What became of a message that the user sent."""
+
+    SENT = auto()
+    QUEUED = auto()
+    REFUSED = auto()
+
+
+class View(Protocol):
+    """What the chat needs of the screen."""
+
+    def show_question(self, text: str) -> None:
+        """A user message was sent; an empty reply follows it."""
+
+    def show_growth(self, text: str) -> None:
+        """The reply has grown."""
+
+    def show_reply(self, reply: Message) -> None:
+        """The reply is final."""
+
+    def show_note(self, text: str, kind: NoteKind) -> None:
+        """Something to see once, in the transcript."""
+
+    def show_conversation(self) -> None:
+        """Another conversation is on screen."""
+
+    def give_back(self, text: str) -> None:
+        """A message that was not sent returns to the prompt."""
+
+
+class Chat:
+    """One chat over one engine.
+
+    Attributes:
+        state: the engine as the live figures show it.
+        conversation: the messages on screen.
+        queued: the message that is sent as soon as the engine is free.
+        fetching: progress of the model's download, None outside of it.
+        stopping: whether the user has asked the running reply to end.
+        failure: why there is no model, None while there is hope.
+    """
+
+    def __init__(self, launch: Launch, link: EngineLink, store: Store, view: View) -> None:
+        self._launch, self._link, self._store, self._view = launch, link, store, view
+        self._recorder = _recorder(launch)
+        self._path: Path | None = None
+        self._next_id = 1
+        self._running: int | None = None
+        self._on_screen = False
+        self.finder = ModelFinder(launch.resolve_model)
+        self.state = LiveState(speculation=launch.options.speculation, draft=launch.options.draft.spec)
+        self.conversation = self._new_conversation()
+        self.queued: str | None = None
+        self.fetching: PullProgress | None = None
+        self.stopping = False
+        self.failure: LocalspecError | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the engine makes a reply."""
+        return self._running is not None
+
+    @property
+    def replying(self) -> bool:
+        """Whether it makes one for the conversation on screen."""
+        return self._running is not None and self._on_screen
+
+    @property
+    def ready(self) -> bool:
+        """Whether a message would be answered at once."""
+        return self._running is None and self.state.info is not None and self._link.alive
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit status if the app ends now."""
+        return self.failure.exit_code if self.failure else 0
+
+    # --- what the user does -------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start the engine and look for the model; returns at once."""
+        self.failure = None
+        self._link.start()
+        if self._path is None:
+            self.finder.start()
+        else:
+            self._load(self._path)
+
+    def open_first(self) -> None:
+        """Show the conversation that the launch asks for."""
+        wanted = self._launch.conversation
+        if wanted == "last":
+            latest = self._store.latest()
+            wanted = latest.id if latest else "new"
+        if isinstance(wanted, int) and not self.conversation.open(wanted):
+            self._view.show_note(f"There is no conversation {wanted}; this is a new one.", "error")
+        self._view.show_conversation()
+
+    def submit(self, text: str) -> Submission:
+        """Send a message now, or as soon as the engine is free."""
+        if self.ready:
+            self._ask(text)
+            return Submission.SENT if self.busy else Submission.QUEUED
+        if self.queued is not None:
+            return Submission.REFUSED
+        self.queued = text
+        if not self._coming_up:
+            self.begin()
+        return Submission.QUEUED
+
+    def stop(self) -> None:
+        """End the running reply; a queued message returns to the prompt."""
+        self._unqueue()
+        if self.replying and not self.stopping:
+            self.stopping = self._send(Cancel())
+
+    def set_speculation(self, enabled: bool) -> None:
+        """Switch speculation on or off; takes effect within a step, even in the middle of a reply."""
+        self.state.wanted = enabled
+        if self.state.info is not None:
+            self._send(SetSpeculation(enabled))
+
+    def new(self) -> None:
+        """Begin a new conversation."""
+        self._leave()
+        self.conversation = self._new_conversation()
+        self._view.show_conversation()
+
+    def open(self, conversation_id: int) -> None:
+        """Go on with an earlier conversation; raises `StorageError`."""
+        opened = self._new_conversation()
+        if not opened.open(conversation_id):
+            self._view.show_note(f"There is no conversation {conversation_id} any more.", "error")
+            return
+        self._leave()
+        self.conversation = opened
+        self._view.show_conversation()
+
+    def close(self) -> None:
+        """Write what there is and end the engine."""
+        self.finder.abandon()
+        self._leave()
+        if self._recorder is not None:
+            self._recorder.close()
+        self._link.close()
+
+    # --- what the engine says -----------------------------------------------------------------------
+
+    def handle(self, events: Iterable[Event | FinderEvent]) -> None:
+        """Take the events of one frame, in order; the text of a frame reaches the view in one piece."""
+        text: list[str] = []
+        for event in events:
+            if isinstance(event, Step):
+                self.state.apply(event)
+                self._record(event)
+                if event.id == self._running and self._on_screen:
+                    text.append(event.text)
+                continue
+            self._grow(text)
+            if isinstance(event, FileProgress | FileFound | FileMissing):
+                self._found(event)
+            else:
+                self._handle(event)
+        self._grow(text)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Loaded(info=info):
+                self.state.apply(event)
+                self.failure = None
+                if info.speculation != self.state.wanted:
+                    # Toggled while the model was loading.
+                    self._send(SetSpeculation(self.state.wanted))
+                self._next()
+            case Finished(reply=reply):
+                self.state.apply(event)
+                if event.id == self._running:
+                    stats = reply_stats(reply, model=self._launch.model_name, draft=self.state.draft)
+                    stopped = reply.finish_reason == "cancelled"
+                    self._end("cancelled" if stopped else "complete", text=reply.text, stats=stats)
+                    self._next()
+            case Failed(id=None):
+                self.state.apply(event)
+                self._fail(BY_NAME.get(event.error, LocalspecError)(event.message))
+            case Failed():
+                self.state.apply(event)
+                if event.id == self._running:
+                    if BY_NAME.get(event.error) in (PromptTooLongError, UsageError) and self._on_screen:
+                        self.conversation.reject()
+                    self._end("failed")
+                    self._view.show_note(event.message, "error")
+                    self._unqueue()
+            case EngineExited(expected=True):
+                pass
+            case EngineExited():
+                loaded = self.state.info is not None
+                self.state.apply(event)
+                if self._running is not None:
+                    self._end("failed")
+                if loaded:
+                    self._view.show_note(event.message, "error")
+                    self._unqueue()
+                else:
+                    self._fail(EngineDiedError(event.message))
+            case Note():
+                self._view.show_note(event.text, "note")
+            case _:
+                self.state.apply(event)
+
+    def _found(self, event: FinderEvent) -> None:
+        match event:
+            case FileProgress(progress=progress):
+                self.fetching = progress
+            case FileFound(path=path):
+                self.fetching = None
+                self._path = path
+                self._load(path)
+            case FileMissing(error=error):
+                self.fetching = None
+                self._fail(error)
+
+    # --- inner steps --------------------------------------------------------------------------------
+
+    @property
+    def _coming_up(self) -> bool:
+        return self._link.alive and (self.finder.running or self.state.phase is not Phase.DOWN)
+
+    def _load(self, path: Path) -> None:
+        options = replace(self._launch.options, speculation=self.state.wanted)
+        if self._send(Load(str(path), self._launch.model_name, options)):
+            self.state.phase = Phase.LOADING
+
+    def _ask(self, text: str) -> None:
+        self.conversation.ask(text)
+        command = Generate(
+            self._next_id,
+            messages=self.conversation.history(),
+            sampling=self._launch.sampling,
+            max_tokens=self._launch.max_tokens,
+        )
+        self._next_id += 1
+        self.stopping = False
+        self._view.show_question(text)
+        self.state.begin_reply()
+        self._running, self._on_screen = command.id, True
+        if self._send(command):
+            self.state.phase = Phase.PREFILL
+        else:
+            self._end("failed")
+
+    def _next(self) -> None:
+        """Send the queued message, if there is one and the engine is free."""
+        if self.queued is not None and self.ready:
+            text, self.queued = self.queued, None
+            self._ask(text)
+
+    def _grow(self, text: list[str]) -> None:
+        if text:
+            joined = "".join(text)
+            text.clear()
+            self.conversation.grow(joined)
+            self._view.show_growth(joined)
+
+    def _end(
+        self,
+        status: Literal["complete", "cancelled", "failed"],
+        *,
+        text: str | None = None,
+        stats: dict[str, Any] | None = None,
+    ) -> None:
+        self._running, self.stopping = None, False
+        if not self._on_screen:
+            return
+        self._on_screen = False
+        if stats is None:
+            stats = partial_stats(self.state.reply, model=self._launch.model_name, draft=self.state.draft)
+        self._view.show_reply(self.conversation.end(status, text=text, stats=stats))
+
+    def _leave(self) -> None:
+        """Let go of the conversation on screen; a reply that it waits for ends here."""
+        self._unqueue()
+        if self.replying:
+            self._send(Cancel())
+            running = self._running
+            self._end("cancelled")
+            # The engine still works on it until it says that it has finished.
+            self._running = running if self._link.alive else None
+
+    def _fail(self, error: LocalspecError) -> None:
+        self.failure = error
+        self.state.phase, self.state.info = Phase.DOWN, None
+        self._view.show_note(str(error), "error")
+        self._unqueue()
+
+    def _unqueue(self) -> None:
+        if self.queued is not None:
+            text, self.queued = self.queued, None
+            self._view.give_back(text)
+
+    def _send(self, *commands: Command) -> bool:
+        try:
+            self._link.send(*commands)
+        except EngineDiedError:
+            # Its `EngineExited` is on the way and says more.
+            return False
+        return True
+
+    def _record(self, step: Step) -> None:
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.write(step.stats)
+        except LocalspecError as error:
+            self._recorder = None
+            self._view.show_note(str(error), "error")
+
+    def _new_conversation(self) -> Conversation:
+        return Conversation(
+            self._store,
+            model=self._launch.model_name,
+            system_prompt=self._launch.system_prompt,
+            on_trouble=lambda error: self._view.show_note(
+                f"{error} This chat goes on, but it is not being saved.", "error"
+            ),
+        )
+
+
+def _recorder(launch: Launch) -> Recorder | None:
+    if launch.record is None:
+        return None
+    header = {"model": launch.model_name, "draft": launch.options.draft.spec}
+    return Recorder(launch.record, header)

@@ -1,0 +1,218 @@
+"""The conversation on screen: its messages, kept in the store as they grow. No widgets here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from localspec.chat.store import ConversationRow, Store
+from localspec.errors import StorageError
+from localspec.messages import Reply
+from localspec.stats.metrics import Tally
+from localspec.types import ChatMessage
+
+SAVE_EVERY = 0.5
+"""Seconds between two writes of a growing reply: what a crash may lose."""
+
+TITLE_LENGTH = 60
+
+T = TypeVar("T")
+
+Status = Literal["streaming", "complete", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn as it is shown; `stats` is what its footer says."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    status: Status = "complete"
+    stats: dict[str, Any] | None = None
+    row_id: int | None = None
+
+
+class Conversation:
+    """Messages of one conversation, in memory and in the store.
+
+    A row in the store is made with the first message, so that opening the app and quitting leaves nothing.
+    A store that fails does not stop the chat: `on_trouble` is told once, and the conversation goes on.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        model: str,
+        system_prompt: str | None,
+        on_trouble: Callable[[StorageError], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._model = model
+        self._system_prompt = system_prompt or ""
+        self._on_trouble = on_trouble
+        self._clock = clock
+        self._troubled = False
+        self._saved_at = 0.0
+        self._row: ConversationRow | None = None
+        self.messages: list[Message] = []
+
+    @property
+    def id(self) -> int | None:
+        """The store's id, None before the first message."""
+        return self._row.id if self._row else None
+
+    @property
+    def title(self) -> str:
+        """The store's title, empty before the first message."""
+        return self._row.title if self._row else ""
+
+    def open(self, conversation_id: int) -> bool:
+        """Show a conversation of the store; False when it is not there."""
+        row = self._store.get(conversation_id)
+        if row is None:
+            return False
+        self._row = row
+        self._system_prompt = row.system_prompt
+        self.messages = [
+            Message(_role(message.role), message.content, _status(message.status), message.stats, message.id)
+            for message in self._store.messages(conversation_id)
+            if message.role in ("user", "assistant")
+        ]
+        return True
+
+    def ask(self, text: str) -> None:
+        """Add a user message and the empty reply that will answer it."""
+        if self._row is None:
+            self._row = self._try(
+                lambda: self._store.create(
+                    model=self._model, system_prompt=self._system_prompt, title=title_of(text)
+                )
+            )
+        self._add(Message("user", text))
+        self._add(Message("assistant", "", "streaming"))
+        self._saved_at = self._clock()
+
+    def grow(self, text: str) -> None:
+        """Add text to the reply; written to the store every `SAVE_EVERY` seconds."""
+        last = self.messages[-1]
+        self.messages[-1] = replace(last, text=last.text + text)
+        if self._clock() - self._saved_at >= SAVE_EVERY:
+            self._saved_at = self._clock()
+            self._update(self.messages[-1], content=self.messages[-1].text)
+
+    def end(self, status: Status, *, text: str | None = None, stats: dict[str, Any] | None = None) -> Message:
+        """Make the reply final and write it; returns it."""
+        last = self.messages[-1]
+        ended = replace(last, text=last.text if text is None else text, status=status, stats=stats)
+        self.messages[-1] = ended
+        self._update(ended, content=ended.text, status=status, stats=stats)
+        return ended
+
+    def reject(self) -> None:
+        """Mark the last question as one that the model must not be shown again."""
+        for index in range(len(self.messages) - 1, -1, -1):
+            message = self.messages[index]
+            if message.role == "user":
+                self.messages[index] = replace(message, status="failed")
+                self._update(message, status="failed")
+                return
+
+    def history(self) -> tuple[ChatMessage, ...]:
+        """What the model is asked with: every turn so far, without what failed.
+
+        Chat templates want user and assistant to take turns, so questions that got no answer are joined.
+        """
+        turns: list[ChatMessage] = []
+        if self._system_prompt:
+            turns.append(ChatMessage("system", self._system_prompt))
+        for message in self.messages:
+            if not message.text or (message.role == "user" and message.status == "failed"):
+                continue
+            if turns and turns[-1].role == message.role:
+                turns[-1] = replace(turns[-1], content=f"{turns[-1].content}\n\n{message.text}")
+            else:
+                turns.append(ChatMessage(message.role, message.text))
+        return tuple(turns)
+
+    def last_reply(self) -> str:
+        """Text of the newest reply that has any."""
+        return next((m.text for m in reversed(self.messages) if m.role == "assistant" and m.text), "")
+
+    def questions(self) -> list[str]:
+        """The user's messages, oldest first."""
+        return [message.text for message in self.messages if message.role == "user"]
+
+    def _add(self, message: Message) -> None:
+        parent = self.messages[-1].row_id if self.messages else None
+        row_id: int | None = None
+        if self._row is not None:
+            conversation_id = self._row.id
+            row = self._try(
+                lambda: self._store.add_message(
+                    conversation_id, message.role, message.text, parent_id=parent, status=message.status
+                )
+            )
+            row_id = row.id if row else None
+        self.messages.append(replace(message, row_id=row_id))
+
+    def _update(self, message: Message, **changes: Any) -> None:
+        row_id = message.row_id
+        if row_id is not None:
+            self._try(lambda: self._store.update_message(row_id, **changes))
+
+    def _try(self, write: Callable[[], T]) -> T | None:
+        try:
+            return write()
+        except StorageError as error:
+            if not self._troubled:
+                self._troubled = True
+                self._on_trouble(error)
+            return None
+
+
+def title_of(text: str) -> str:
+    """A title made of a message's first words."""
+    words = " ".join(text.split())
+    return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def reply_stats(reply: Reply, *, model: str, draft: str) -> dict[str, Any]:
+    """What is kept about a finished reply."""
+    return {
+        "model": model,
+        "draft": draft,
+        "finish_reason": reply.finish_reason,
+        "tokens_per_second": reply.timings.tokens_per_second,
+        "generated_tokens": reply.timings.generated_tokens,
+        "acceptance_rate": reply.speculation.acceptance_rate,
+        "acceptance_length": reply.speculation.acceptance_length,
+    }
+
+
+def partial_stats(tally: Tally, *, model: str, draft: str) -> dict[str, Any]:
+    """The same of a reply that the engine never finished."""
+    return {
+        "model": model,
+        "draft": draft,
+        "finish_reason": "failed",
+        "tokens_per_second": tally.tokens_per_second,
+        "generated_tokens": tally.emitted,
+        "acceptance_rate": tally.acceptance_rate,
+        "acceptance_length": tally.acceptance_length,
+    }
+
+
+def _role(value: str) -> Literal["user", "assistant"]:
+    return "user" if value == "user" else "assistant"
+
+
+def _status(value: str) -> Status:
+    match value:
+        case "complete" | "cancelled" | "failed":
+            return value
+        case _:
+            return "cancelled"

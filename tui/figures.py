@@ -1,0 +1,83 @@
+"""Numbers as people read them; a figure that was not measured is a dash."""
+
+from __future__ import annotations
+
+DASH = "–"
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def rate(value: float | None) -> str:
+    """Tokens per second, three digits at most."""
+    if value is None:
+        return DASH
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def percent(value: float | None) -> str:
+    """A share of 1."""
+    return DASH if value is None else f"{value * 100:.0f} %"
+
+
+def times(value: float | None) -> str:
+    """A factor."""
+    return DASH if value is None else f"{value:.2f}×"
+
+
+def decimal(value: float | None) -> str:
+    """A small number, such as an acceptance length."""
+    return DASH if value is None else f"{value:.2f}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Milliseconds without the unit."""
+    if value is None:
+        return DASH
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def count(value: int | None) -> str:
+    """A number of tokens: 812, 3.1k, 128k."""
+    if value is None:
+        return DASH
+    if value < 1000:
+        return str(value)
+    if value < 99_950:
+        return f"{value / 1000:.1f}k"
+    return f"{value / 1000:.0f}k"
+
+
+def size(value: float | None) -> str:
+    """A number of bytes."""
+    if value is None:
+        return DASH
+    if value < 1 << 30:
+        return f"{value / (1 << 20):.0f} MiB"
+    return f"{value / (1 << 30):.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """A waiting time: 12 s, 3 min, 1.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def bar(fraction: float, width: int) -> tuple[str, str]:
+    """Filled and empty part of a bar of `width` cells, exact to an eighth of a cell."""
+    eighths = round(min(max(fraction, 0.0), 1.0) * width * 8)
+    full, part = divmod(eighths, 8)
+    filled = "█" * full + (_EIGHTHS[part] if part else "")
+    return filled, " " * (width - len(filled))
+
+
+def sparkline(values: list[float], width: int) -> str:
+    """The last `width` values as a row of blocks, scaled from zero to the highest."""
+    shown = values[-width:]
+    top = max(shown, default=0.0)
+    if top <= 0:
+        return ""
+    return "".join(_BLOCKS[min(int(value / top * len(_BLOCKS)), len(_BLOCKS) - 1)] for value in shown)

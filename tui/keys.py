@@ -1,0 +1,96 @@
+"""Every action of the chat, in one table: keys, command palette and help are read from it.
+
+Ids are stable, so that a user's keymap survives new versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from textual.binding import Binding
+
+Group = Literal["Reply", "Conversation", "View", "Application"]
+Owner = Literal["chat", "app"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something a user can do.
+
+    Attributes:
+        id: stable name of the binding.
+        key: Textual's name of the key.
+        name: the method `action_<name>` of the owner.
+        title: what it does, as the command palette and the help screen show it.
+        group: heading in the help screen.
+        owner: the chat screen or the app.
+        shown: how the key is written.
+        hint: word in the key bar; empty: not shown there.
+    """
+
+    id: str
+    key: str
+    name: str
+    title: str
+    group: Group
+    owner: Owner
+    shown: str
+    hint: str = ""
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("chat.stop", "escape", "stop", "Stop the reply", "Reply", "chat", "esc", "stop"),
+    Action(
+        "chat.speculation", "f2", "toggle_speculation", "Switch speculation on or off",
+        "Reply", "chat", "f2", "speculation",
+    ),
+    Action("chat.copy_reply", "ctrl+y", "copy_reply", "Copy the last reply", "Reply", "chat", "ctrl+y"),
+    Action(
+        "chat.copy_code", "ctrl+b", "copy_code", "Copy the last code block", "Reply", "chat", "ctrl+b",
+    ),
+    Action("chat.new", "ctrl+n", "new_chat", "New chat", "Conversation", "chat", "ctrl+n", "new"),
+    Action(
+        "chat.open", "ctrl+o", "open_chat", "Open an earlier chat",
+        "Conversation", "chat", "ctrl+o", "open",
+    ),
+    Action("view.panel", "f5", "toggle_panel", "Show or hide the live panel", "View", "chat", "f5", "panel"),
+    Action("view.page_up", "pageup", "page_up", "Scroll up", "View", "chat", "page up"),
+    Action("view.page_down", "pagedown", "page_down", "Scroll down", "View", "chat", "page down"),
+    Action("view.top", "ctrl+home", "scroll_top", "Go to the beginning", "View", "chat", "ctrl+home"),
+    Action("view.end", "ctrl+end", "scroll_end", "Go to the end", "View", "chat", "ctrl+end"),
+    Action("app.theme", "f10", "change_theme", "Change the colours", "View", "app", "f10"),
+    Action("app.help", "f1", "help", "Help", "Application", "app", "f1", "help"),
+    Action(
+        "app.commands", "ctrl+p", "command_palette", "Search all commands",
+        "Application", "app", "ctrl+p", "commands",
+    ),
+    Action("app.quit", "ctrl+q", "quit", "Quit", "Application", "app", "ctrl+q", "quit"),
+)  # fmt: skip
+
+PROMPT_KEYS: tuple[tuple[str, str], ...] = (
+    ("enter", "Send the message"),
+    ("ctrl+j, shift+enter", "New line"),
+    ("up, down", "Earlier messages, from the first or the last line"),
+    ("ctrl+z, ctrl+shift+z", "Undo, redo"),
+    ("ctrl+c", "Copy the selection"),
+)
+"""Keys of the prompt itself, for the help screen."""
+
+
+def bindings(owner: Owner) -> list[Binding]:
+    """Bindings of the actions that belong to `owner`."""
+    return [
+        Binding(action.key, action.name, action.title, id=action.id, show=False, priority=True)
+        for action in ACTIONS
+        if action.owner == owner
+    ]
+
+
+def by_group(actions: Iterable[Action] = ACTIONS) -> dict[Group, list[Action]]:
+    """Actions under their headings, in the table's order."""
+    groups: dict[Group, list[Action]] = {}
+    for action in actions:
+        groups.setdefault(action.group, []).append(action)
+    return groups

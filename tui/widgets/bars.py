@@ -1,0 +1,180 @@
+"""The one-row widgets around the transcript: title, activity, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.cells import cell_len
+from textual import events
+
+from localspec.models.sources import PullProgress
+from tui import figures
+from tui.chat import Chat
+from tui.conversation import title_of
+from tui.keys import ACTIONS, Action
+from tui.state import Phase
+from tui.widgets.panel import speculation_words
+from tui.widgets.rows import Row, Rows, cut, row_width, spread
+
+
+class TitleBar(Rows):
+    """The product, the model, the conversation, and whether speculation is on."""
+
+    def update_from(self, chat: Chat, model_name: str) -> None:
+        """Show the chat's state."""
+        self.show([title_row(chat, model_name, self.size.width)])
+
+
+class ActivityBar(Rows):
+    """What is going on, in words; a hint takes its place for a moment."""
+
+    HINT_SECONDS = 4.0
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._hint = ""
+        self._activity: Row = []
+
+    def update_from(self, chat: Chat, model_name: str) -> None:
+        """Show the chat's state."""
+        row = activity_row(chat, model_name)
+        if chat.queued is not None:
+            row = [*row, (f"   next: {title_of(chat.queued)}", "accent")]
+        self._activity = row
+        self._draw()
+
+    def hint(self, text: str) -> None:
+        """Show a sentence for a few seconds."""
+        self._hint = text
+        self._draw()
+        self.set_timer(self.HINT_SECONDS, lambda: self._drop(text))
+
+    def _drop(self, text: str) -> None:
+        if self._hint == text:
+            self._hint = ""
+            self._draw()
+
+    def _draw(self) -> None:
+        row = [(self._hint, "accent")] if self._hint else self._activity
+        self.show([cut(row, self.size.width)])
+
+
+class KeyBar(Rows):
+    """The most important keys; a click does what the key does."""
+
+    def __init__(self, press: Callable[[Action], None], *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._press = press
+        self._places: list[tuple[int, int, Action]] = []
+
+    def update_from(self, usable: Callable[[Action], bool]) -> None:
+        """Show the keys that have a word and can be used; those that do not fit are left out."""
+        row: list[tuple[str, str]] = []
+        self._places = []
+        for action in ACTIONS:
+            if not action.hint or not usable(action):
+                continue
+            start = row_width(row) + (2 if row else 0)
+            end = start + cell_len(action.shown) + 1 + cell_len(action.hint)
+            if end > self.size.width:
+                continue
+            row += [("  ", "")] if row else []
+            row += [(action.shown, "key"), (f" {action.hint}", "muted")]
+            self._places.append((start, end, action))
+        self.show([row])
+
+    def on_click(self, event: events.Click) -> None:
+        """Do what the key under the pointer does."""
+        x = event.get_content_offset_capture(self).x
+        for start, end, action in self._places:
+            if start <= x < end:
+                self._press(action)
+                return
+
+
+def title_row(chat: Chat, model_name: str, width: int) -> Row:
+    """The title bar's row."""
+    state = chat.state
+    word, style = speculation_words(state)
+    mark = "●" if word == "on" else "○"
+    right: Row = [
+        (f"{mark} ", style),
+        ("speculation ", "muted"),
+        (word, style),
+        (f" · {state.draft}", "muted"),
+    ]
+    left: list[tuple[str, str]] = [("localspec", "accent"), ("  ", ""), (model_name, "value")]
+    if state.info is not None and width >= 100:
+        left.append((f"  {state.info.description}", "muted"))
+    if chat.conversation.title:
+        left.append((f"  ›  {chat.conversation.title}", "muted"))
+    return spread(left, right, width)
+
+
+def activity_row(chat: Chat, model_name: str) -> Row:
+    """What is going on."""
+    state = chat.state
+    if chat.fetching is not None:
+        return _fetching(chat.fetching, model_name)
+    if chat.stopping:
+        return [("Stopping…", "muted")]
+    if chat.busy and not chat.replying:
+        return [("Ending the reply of the other chat…", "muted")]
+    match state.phase:
+        case Phase.STARTING:
+            what = "Looking for the model" if chat.finder.running else "Starting the engine"
+            return [(f"{what}…", "muted")]
+        case Phase.LOADING:
+            share = state.load.fraction if state.load else 0.0
+            return [(f"Loading {model_name}  ", "muted"), *_meter(share)]
+        case Phase.PREFILL:
+            return _prefill(chat)
+        case Phase.WRITING:
+            tokens = state.reply.emitted
+            return [("Writing", "good"), (f"  {tokens} tokens", "muted"), ("   esc stops", "faint")]
+        case Phase.DOWN:
+            if chat.failure is not None:
+                return [("No model. ", "bad"), ("The next message tries again; ctrl+q quits.", "muted")]
+            return [("The engine has stopped. ", "bad"), ("The next message starts it again.", "muted")]
+        case Phase.READY:
+            return []
+
+
+def _prefill(chat: Chat) -> Row:
+    progress = chat.state.prefill
+    if progress is None:
+        return [("Reading the prompt…", "muted")]
+    new, done = progress.total - progress.cached, progress.done - progress.cached
+    row: list[tuple[str, str]] = [
+        ("Reading the prompt  ", "muted"),
+        *_meter(progress.done / progress.total if progress.total else 1.0),
+        (f"  {done} of {new} tokens", "muted"),
+    ]
+    if progress.cached:
+        row.append((f", {progress.cached} known already", "muted"))
+    if progress.elapsed_s > 0.2 and done > 0:
+        row.append((f"  {figures.rate(done / progress.elapsed_s)} tok/s", "muted"))
+    return row
+
+
+def _fetching(progress: PullProgress, model_name: str) -> Row:
+    verb = progress.stage.capitalize()
+    row: list[tuple[str, str]] = [(f"{verb} {model_name}  ", "muted")]
+    if progress.total_bytes:
+        row += _meter(progress.done_bytes / progress.total_bytes)
+        row.append(
+            (f"  {figures.size(progress.done_bytes)} of {figures.size(progress.total_bytes)}", "muted")
+        )
+    elif progress.done_bytes:
+        row.append((figures.size(progress.done_bytes), "value"))
+    if progress.rate:
+        row.append((f"  {figures.size(progress.rate)}/s", "muted"))
+    remaining = progress.remaining_s
+    if remaining is not None:
+        row.append((f"  {figures.duration(remaining)} left", "muted"))
+    return row
+
+
+def _meter(share: float, width: int = 20) -> list[tuple[str, str]]:
+    filled, rest = figures.bar(share, width)
+    return [(filled, "bar"), (rest, "track"), (f" {share * 100:3.0f} %", "value")]

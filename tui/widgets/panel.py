@@ -1,0 +1,237 @@
+"""The live figures: a panel beside the transcript, or one line where there is no room for it."""
+
+from __future__ import annotations
+
+import textwrap
+
+from localspec.messages import DeviceMemory, MemoryUse
+from tui import figures
+from tui.state import LiveState
+from tui.widgets.rows import BLANK_ROW, Row, Rows, row_width, spread
+
+POSITIONS = 8
+"""Draft positions that get a bar, where there is room."""
+
+
+class LivePanel(Rows):
+    """Every figure, under headings."""
+
+    def update_from(self, state: LiveState) -> None:
+        """Show the state's figures."""
+        self.show(panel_rows(state, self.size.width, self.size.height))
+
+
+class LiveLine(Rows):
+    """The most important figures in one row."""
+
+    def update_from(self, state: LiveState) -> None:
+        """Show the state's figures."""
+        self.show([line_row(state, self.size.width)])
+
+
+def panel_rows(state: LiveState, width: int, height: int) -> list[Row]:
+    """Rows of the panel; sections shrink before one is lost."""
+    speed = _speed(state, width)
+    speculation = _speculation(state, width)
+    times = _times(state, width)
+    gauges = [*_context(state, width), BLANK_ROW, *_memory(state.memory, width)]
+    advice = _advice(state, width)
+    needed = len(speed) + len(speculation) + len(gauges) + 2
+    if height - needed < len(times) + 1:
+        times = times[:1]
+    spare = height - needed - len(times) - 1
+    if spare >= len(advice) + 3:
+        spare -= len(advice)
+    else:
+        advice = []
+    positions = _positions(state, width)[: max(spare - 1, 0)]
+    middle = [*speculation, *([BLANK_ROW, *positions] if positions else ())]
+    sections = [speed, [*middle, *advice], times, gauges]
+    rows: list[Row] = []
+    for section in sections:
+        if rows:
+            rows.append(BLANK_ROW)
+        rows += section
+    return rows[:height]
+
+
+def line_row(state: LiveState, width: int) -> Row:
+    """One row: as many figures as fit, the most important first."""
+    rate = figures.rate(state.rate)
+    parts: list[Row] = [
+        [(rate, "value"), (" tok/s", "muted")],
+        [(figures.percent(state.reply.acceptance_rate), "value"), (" accepted", "muted")],
+        [(figures.decimal(state.reply.acceptance_length), "value"), (" per pass", "muted")],
+        [("context ", "muted"), (_context_text(state), "value")],
+    ]
+    memory = _headline_memory(state.memory)
+    if memory is not None:
+        name, used, total = memory
+        parts.append([(f"{name} ", "muted"), (_of(used, total), "value")])
+    row: list[tuple[str, str]] = []
+    for part in parts:
+        if row_width(row) + row_width(part) + 3 > width:
+            break
+        if row:
+            row.append((" · ", "faint"))
+        row += part
+    room = width - row_width(row) - 2
+    spark = figures.sparkline(list(state.rates), min(room, 16)) if room >= 8 else ""
+    return spread(row, [(spark, "bar")], width) if spark else row
+
+
+def speculation_words(state: LiveState) -> tuple[str, str]:
+    """Whether speculation is on, in words, and the style of it."""
+    if state.speculating is None or state.speculating != state.wanted:
+        if state.info is None:
+            return ("on" if state.wanted else "off"), "muted"
+        if state.wanted:
+            # Wanted and refused: the reason is shown beside it.
+            return "off", "warning"
+        return "off", "muted"
+    return ("on", "good") if state.speculating else ("off", "muted")
+
+
+def _heading(title: str, value: str, width: int, style: str = "value") -> Row:
+    return spread([(title, "title")], [(value, style)], width)
+
+
+def _speed(state: LiveState, width: int) -> list[Row]:
+    rate: Row = [(figures.rate(state.rate), "value"), (" tok/s", "muted")]
+    base: Row = [
+        ("plain ", "muted"),
+        (figures.rate(state.base_rate), "value"),
+        ("  ", ""),
+        (figures.times(state.speedup), "value"),
+    ]
+    spark = figures.sparkline(list(state.rates), width)
+    return [spread([("SPEED", "title")], rate, width), [(spark, "bar")], base]
+
+
+def _speculation(state: LiveState, width: int) -> list[Row]:
+    word, style = speculation_words(state)
+    tally = state.reply
+    return [
+        spread([("SPECULATION", "title")], [(word, style), (f" · {state.draft}", "muted")], width),
+        _pair("accepted", figures.percent(tally.acceptance_rate), width),
+        _pair("tokens per pass", figures.decimal(tally.acceptance_length), width),
+    ]
+
+
+def _positions(state: LiveState, width: int) -> list[Row]:
+    rows: list[Row] = []
+    shares = state.reply.acceptance_at()
+    room = max(width - 10, 4)
+    for index in range(POSITIONS):
+        share = shares[index] if index < len(shares) else None
+        filled, rest = figures.bar(share or 0.0, room)
+        label = f"{index + 1:>2} "
+        rows.append(
+            [(label, "muted"), (filled, "bar"), (rest, "track"), (f"{figures.percent(share):>7}", "value")]
+        )
+    return rows
+
+
+def _times(state: LiveState, width: int) -> list[Row]:
+    tally = state.reply
+    total = tally.seconds_per_token
+    rows = [
+        _heading(
+            "TIME PER TOKEN", f"{figures.milliseconds(None if total is None else total * 1e3)} ms", width
+        )
+    ]
+    room = max(width - 17, 4)
+    for name, spent in (
+        ("draft", tally.draft_ns),
+        ("verify", tally.verify_ns),
+        ("sample", tally.sample_ns),
+        ("other", tally.other_ns),
+    ):
+        each = spent / tally.emitted / 1e6 if tally.emitted else None
+        filled, rest = figures.bar(spent / tally.total_ns if tally.total_ns else 0.0, room)
+        rows.append(
+            [
+                (f"{name:<8}", "muted"),
+                (filled, "bar"),
+                (rest, "track"),
+                (f"{figures.milliseconds(each):>6} ms", "value"),
+            ]
+        )
+    return rows
+
+
+def _context_text(state: LiveState) -> str:
+    total = state.info.context if state.info else None
+    return f"{figures.count(state.context_used)}/{figures.count(total)}"
+
+
+def _context(state: LiveState, width: int) -> list[Row]:
+    total = state.info.context if state.info else 0
+    share = (state.context_used or 0) / total if total else 0.0
+    filled, rest = figures.bar(share, width)
+    style = "bad" if share >= 0.95 else "warning" if share >= 0.8 else "bar"
+    return [_heading("CONTEXT", _context_text(state), width), [(filled, style), (rest, "track")]]
+
+
+def _memory(memory: MemoryUse | None, width: int) -> list[Row]:
+    gpus = _gpus(memory)
+    if gpus:
+        rows: list[Row] = []
+        for gpu in gpus[:2]:
+            filled, rest = figures.bar(gpu.used / gpu.total if gpu.total else 0.0, width)
+            rows.append(
+                spread(
+                    [("VRAM", "title"), (f" {gpu.name}", "muted")],
+                    [(_of(gpu.used, gpu.total), "value")],
+                    width,
+                )
+            )
+            rows.append([(filled, "bar"), (rest, "track")])
+        rows.append([(f"measured by {gpus[0].source}", "muted")])
+        return rows
+    used = memory.system_used if memory else None
+    total = memory.system_total if memory else None
+    share = used / total if used is not None and total else 0.0
+    filled, rest = figures.bar(share, width)
+    style = "bad" if share >= 0.95 else "warning" if share >= 0.9 else "bar"
+    return [
+        spread([("RAM", "title")], [(_of(used, total), "value")], width),
+        [(filled, style), (rest, "track")],
+        spread(
+            [("of it the engine", "muted")],
+            [(figures.size(memory.engine_rss if memory else None), "value"), (" (psutil)", "muted")],
+            width,
+        ),
+    ]
+
+
+def _advice(state: LiveState, width: int) -> list[Row]:
+    if not state.reason:
+        return []
+    lines = textwrap.wrap(state.reason, max(width, 10), max_lines=3, placeholder="…")
+    return [BLANK_ROW, *([(line, "muted")] for line in lines)]
+
+
+def _gpus(memory: MemoryUse | None) -> list[DeviceMemory]:
+    return [device for device in memory.devices if device.kind == "gpu"] if memory else []
+
+
+def _headline_memory(memory: MemoryUse | None) -> tuple[str, int, int] | None:
+    gpus = _gpus(memory)
+    if gpus:
+        return "VRAM", gpus[0].used, gpus[0].total
+    return ("RAM", memory.system_used, memory.system_total) if memory else None
+
+
+def _of(used: float | None, total: float | None) -> str:
+    if used is None or total is None:
+        return figures.DASH
+    left = figures.size(used)
+    right = figures.size(total)
+    # The unit once, where both have the same.
+    number, _, unit = left.partition(" ")
+    return f"{number if right.endswith(unit) else left} / {right}"
+
+
+def _pair(label: str, value: str, width: int) -> Row:
+    return spread([(label, "muted")], [(value, "value")], width)
