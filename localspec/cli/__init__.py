@@ -53,7 +53,7 @@ app = typer.Typer(
     # Plain help: drawing it with rich would add a tenth of a second to every call.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command("chat")(chat)
 app.command("run")(run)
@@ -88,7 +88,7 @@ def main() -> None:
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, _terminated)
     try:
-        app()
+        app(prog_name="localspec")
     except Exception as error:
         if debugging():
             raise

@@ -39,7 +39,10 @@ def chat(
     record: common.RecordOption = None,
     debug: common.DebugOption = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Chat in the terminal, going on with the last conversation unless told otherwise."""
+    """Chat in the terminal.
+
+    Goes on with the last conversation, unless --new or --conversation says otherwise.
+    """
     _need_terminal()
     if new and conversation is not None:
         raise UsageError("--new and --conversation exclude each other; give one of them.")

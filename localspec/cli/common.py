@@ -1,7 +1,7 @@
-"""What the verbs share: options, what they add up to, and the fetch of a missing model.
+"""What the verbs share: options, what they add up to, and small output helpers.
 
-Every option is declared once, as an annotated alias; `Flags` carries those that a user gave. Limits of values are
-checked where settings from everywhere come together, so that a flag and a config file get the same sentence.
+Every option is declared once, as an annotated alias; `Flags` carries those that a user gave. Limits of values
+are checked where settings from everywhere come together, so that flag and config file get the same sentence.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,7 +54,10 @@ def run(
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", hidden=True)] = False,
     debug: common.DebugOption = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Answer one prompt on standard output; everything else goes to standard error."""
+    """Print the reply to one prompt.
+
+    The reply alone goes to standard output, everything else to standard error.
+    """
     # First of all: the engine's process loads its libraries while the rest is read and checked here.
     from localspec.client import EngineClient
     from localspec.paths import ensure, log_dir
@@ -108,7 +112,7 @@ def run(
             if record is not None:
                 about = {"model": plan.model.name, "draft": plan.engine.draft.spec}
                 recorder = stack.enter_context(Recorder(record, about))
-            load = Load(path=str(plan.model_file()), name=plan.model.name, options=plan.engine)
+            load = Load(path=str(_model_file(plan)), name=plan.model.name, options=plan.engine)
             stream = ReplyStream(client, None if as_json else sys.stdout, recorder)
             reply = stream.answer(load, request)
     finally:
@@ -143,6 +147,17 @@ def _read_prompt(prompt: str, *, raw: bool) -> str:
     if not text.strip():
         raise UsageError(f"{where} is empty; give some text to answer.")
     return text
+
+
+def _model_file(plan: common.Plan) -> Path:
+    """The model's file, fetched first where it is missing, with progress on standard error."""
+    if plan.model.path is not None:
+        return plan.model.path
+    from localspec.cli.models import progress_display
+
+    typer.echo(f"Fetching {plan.model.name}.", err=True)
+    with progress_display() as show_progress:
+        return plan.model_file(show_progress)
 
 
 def _stop_strings(given: list[str]) -> tuple[str, ...]:
