@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localspec.models.disk import readable_size
+
 _WINDOW_S = 5.0
 _INTERVAL_S = 0.1
 
@@ -33,6 +35,21 @@ class PullProgress:
         if self.total_bytes is None or not self.rate:
             return None
         return max(self.total_bytes - self.done_bytes, 0) / self.rate
+
+    @property
+    def text(self) -> str:
+        """One line for people: stage, bytes, rate and time left, as far as they are known."""
+        parts = [self.stage]
+        if self.done_bytes or self.total_bytes:
+            of = f" of {readable_size(self.total_bytes)}" if self.total_bytes else ""
+            parts.append(f"{readable_size(self.done_bytes)}{of}")
+        if self.rate:
+            parts.append(f"{readable_size(self.rate)}/s")
+        left = self.remaining_s
+        if left:
+            minutes, seconds = divmod(round(left), 60)
+            parts.append(f"{minutes}:{seconds:02d} left")
+        return "  ".join(parts)
 
 
 OnProgress = Callable[[PullProgress], None]

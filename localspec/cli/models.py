@@ -1,0 +1,241 @@
+"""`localspec models`: what is known, what is here, and fetching the rest."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from localspec.models.entries import ModelEntry
+    from localspec.models.gguf import GGUFHeader
+    from localspec.models.progress import OnProgress, PullProgress
+    from localspec.models.registry import Resolved
+
+app = typer.Typer(
+    help="List, describe, fetch and locate models.", no_args_is_help=True, rich_markup_mode=None
+)
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A known model, or a source such as hf:OWNER/REPO/file.gguf.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_PIPE_WIDTH = 200
+_LINE_EVERY_S = 5.0
+
+
+@app.command("list")
+def list_models(as_json: JsonOption = False) -> None:
+    """Show every known model, and whether it is on this machine."""
+    from localspec.models import registry
+
+    known = registry.entries()
+    if as_json:
+        _print_json([_describe(entry) for entry in known.values()])
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from localspec.models import store
+    from localspec.models.disk import readable_size
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("NAME", "SIZE", "FETCHED", "SOURCE"):
+        table.add_column(title, no_wrap=True, justify="right" if title == "SIZE" else "left")
+    table.add_column("DESCRIPTION", overflow="ellipsis", no_wrap=True)
+    for entry in known.values():
+        size = readable_size(entry.size) if entry.size else "-"
+        here = "yes" if store.fetched(entry) else "no"
+        table.add_row(entry.name, size, here, _where_from(entry), entry.description)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    with console.capture() as drawn:
+        console.print(table)
+    for line in drawn.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME|PATH", help="A known model or a GGUF file.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Describe a model: where it is from, what its file holds, and the memory it takes."""
+    from localspec.models import gguf, registry
+
+    found = registry.resolve(name)
+    header = gguf.read_header(found.path) if found.path is not None else None
+    facts = _facts(found, header)
+    if as_json:
+        _print_json(facts)
+        return
+    width = max(len(key) for key in facts)
+    for key, value in facts.items():
+        if value not in (None, "", {}):
+            typer.echo(f"{key.replace('_', ' '):<{width}}  {_readable(key, value)}")
+    if found.path is None:
+        typer.echo(f"Not fetched yet: `localspec models pull {name}`.", err=True)
+
+
+@app.command()
+def pull(name: NameArgument) -> None:
+    """Fetch a model, and print the path of its file."""
+    from localspec.models import registry, sources, store
+
+    entry = registry.find_entry(name)
+    if store.fetched(entry) is None:
+        size = f" ({_size(entry.size)})" if entry.size else ""
+        typer.echo(f"Fetching {entry.name}{size} from {_where_from(entry)}.", err=True)
+        with progress_display() as show_progress:
+            path = sources.pull(entry, show_progress)
+    else:
+        path = sources.pull(entry)
+    typer.echo(path)
+
+
+@app.command()
+def path(
+    name: Annotated[str, typer.Argument(metavar="NAME|PATH", help="A known model or a GGUF file.")],
+) -> None:
+    """Print the path of a model's file, and nothing else."""
+    from localspec.errors import NotFoundError
+    from localspec.models import registry
+
+    found = registry.resolve(name)
+    if found.path is None:
+        raise NotFoundError(f"{name} is not fetched yet; run `localspec models pull {name}`.")
+    typer.echo(found.path.absolute())
+
+
+@contextmanager
+def progress_display() -> Iterator[OnProgress]:
+    """Shows progress on standard error: a bar in a terminal, else a line a stage and every few seconds."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _LinePrinter().show
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    # The text carries the figures: they are measured where the bytes arrive, not where they are drawn.
+    columns = (BarColumn(bar_width=30), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show_progress(progress: PullProgress) -> None:
+            bar.update(
+                task,
+                description=progress.text,
+                total=progress.total_bytes,
+                completed=progress.done_bytes,
+            )
+
+        yield show_progress
+
+
+class _LinePrinter:
+    """Progress for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._last = 0.0
+
+    def show(self, progress: PullProgress) -> None:
+        now = time.monotonic()
+        if progress.stage == self._stage and now - self._last < _LINE_EVERY_S:
+            return
+        self._stage, self._last = progress.stage, now
+        typer.echo(progress.text, err=True)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _size(count: int | None) -> str:
+    from localspec.models.disk import readable_size
+
+    return readable_size(count) if count else ""
+
+
+def _where_from(entry: ModelEntry) -> str:
+    from localspec.models.entries import FileSource, HubSource
+
+    source = entry.sources[0]
+    if isinstance(source, FileSource):
+        return "a file"
+    return source.repo if isinstance(source, HubSource) else source.requirement.split("==")[0]
+
+
+def _describe(entry: ModelEntry) -> dict[str, Any]:
+    """An entry as plain values, the same keys for every model."""
+    from localspec.models import store
+
+    here = store.fetched(entry)
+    return {
+        "name": entry.name,
+        "description": entry.description,
+        "fetched": here is not None,
+        "path": str(here) if here else None,
+        "source": [str(source) for source in entry.sources],
+        "size": entry.size,
+        "sha256": entry.sha256,
+        "license": entry.license,
+        "family": entry.family,
+        "parameters": entry.parameters,
+        "quantization": entry.quantization,
+        "context": entry.context,
+        "sampling": entry.sampling.given(),
+        "defined_in": str(entry.origin) if entry.origin else None,
+    }
+
+
+def _facts(found: Resolved, header: GGUFHeader | None) -> dict[str, Any]:
+    from localspec.models.gguf import estimate_memory
+
+    facts: dict[str, Any] = {"name": found.name, "fetched": True, "path": str(found.path)}
+    if found.entry is not None:
+        facts = _describe(found.entry)
+    if header is None:
+        return facts
+    facts["size"] = header.file_bytes
+    context = min(header.context_length or 8192, 8192)
+    memory = estimate_memory(header, context)
+    facts |= {
+        "architecture": header.architecture,
+        "title": header.name,
+        "file_type": header.file_type,
+        "layers": header.block_count,
+        "width": header.embedding_length,
+        "vocabulary": header.vocabulary,
+        "trained_context": header.context_length,
+        "sliding_window": header.sliding_window or None,
+        "tokenizer": header.tokenizer,
+        "chat_template": header.has_chat_template,
+        "memory": {
+            "weights": memory.weights_bytes,
+            "kv_cache": memory.kv_bytes,
+            "kv_cache_context": context,
+        },
+    }
+    return facts
+
+
+def _readable(key: str, value: Any) -> str:
+    if key == "size":
+        return _size(value)
+    if key == "memory":
+        cache = f"{_size(value['kv_cache'])} for {value['kv_cache_context']} tokens of context"
+        return f"{_size(value['weights'])} for the weights, {cache}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', '-')} {item}" for name, item in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,310 @@
+"""The devices that ggml sees, and the memory in use.
+
+Reads the libraries of llama-cpp-python without importing it, so `doctor` can say what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from localspec.errors import EngineError
+from localspec.messages import DeviceMemory, MemoryUse
+from localspec.runtime.cores import physical_cores
+
+__all__ = [
+    "Device",
+    "DeviceKind",
+    "GpuActivity",
+    "backend_name",
+    "devices",
+    "gpu_activity",
+    "library_folder",
+    "llama_version",
+    "memory_use",
+    "physical_cores",
+    "silence",
+    "supports_gpu_offload",
+    "system_info",
+]
+
+_Function = Callable[..., Any]
+DeviceKind = Literal["cpu", "gpu", "igpu", "accel"]
+
+# The order of ggml's own enumeration; the "meta" kind after these wraps devices that are listed anyway.
+_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu", "igpu", "accel")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of ggml.
+
+    Attributes:
+        name: such as "CUDA0" or "CPU".
+        description: the maker's name for it.
+        backend: the library behind it, such as "CUDA", "Vulkan", "Metal" or "CPU".
+        kind: igpu shares the system's memory, accel helps the CPU (such as BLAS).
+        free_bytes: free memory, 0 where the device has none of its own.
+        total_bytes: all of its memory, 0 where it has none of its own.
+    """
+
+    name: str
+    description: str
+    backend: str
+    kind: DeviceKind
+    free_bytes: int
+    total_bytes: int
+
+
+def library_folder() -> Path:
+    """Folder of llama.cpp's shared libraries; raises `EngineError` when llama-cpp-python is missing."""
+    given = os.environ.get("LLAMA_CPP_LIB_PATH")
+    if given:
+        return Path(given)
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or not spec.submodule_search_locations:
+        raise EngineError("llama-cpp-python is not installed; run `pip install llama-cpp-python`.")
+    return Path(next(iter(spec.submodule_search_locations))) / "lib"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ggml:
+    """The functions used here, typed."""
+
+    count: _Function
+    get: _Function
+    name: _Function
+    description: _Function
+    kind: _Function
+    memory: _Function
+    registry: _Function
+    registry_name: _Function
+    load_all: _Function
+    version: _Function
+    commit: _Function
+    system_info: _Function
+    supports_offload: _Function
+    set_log: _Function
+
+
+_LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+
+# Kept here, because the library calls it for as long as it lives.
+_DROP = _LogCallback(lambda _level, _text, _user_data: None)
+
+
+@functools.cache
+def _ggml() -> _Ggml:
+    llama, ggml, base = _libraries()
+    pointer, text = ctypes.c_void_p, ctypes.c_char_p
+    size = ctypes.POINTER(ctypes.c_size_t)
+
+    def function(library: ctypes.CDLL, name: str, result: type | None, *arguments: type) -> _Function:
+        found = getattr(library, name)
+        found.restype = result
+        found.argtypes = list(arguments)
+        return found  # type: ignore[no-any-return]
+
+    try:
+        return _Ggml(
+            count=function(ggml, "ggml_backend_dev_count", ctypes.c_size_t),
+            get=function(ggml, "ggml_backend_dev_get", pointer, ctypes.c_size_t),
+            name=function(base, "ggml_backend_dev_name", text, pointer),
+            description=function(base, "ggml_backend_dev_description", text, pointer),
+            kind=function(base, "ggml_backend_dev_type", ctypes.c_int, pointer),
+            memory=function(base, "ggml_backend_dev_memory", None, pointer, size, size),
+            registry=function(base, "ggml_backend_dev_backend_reg", pointer, pointer),
+            registry_name=function(base, "ggml_backend_reg_name", text, pointer),
+            load_all=function(ggml, "ggml_backend_load_all_from_path", None, text),
+            version=function(base, "ggml_version", text),
+            commit=function(base, "ggml_commit", text),
+            system_info=function(llama, "llama_print_system_info", text),
+            supports_offload=function(llama, "llama_supports_gpu_offload", ctypes.c_bool),
+            set_log=function(llama, "llama_log_set", None, _LogCallback, pointer),
+        )
+    except AttributeError as error:
+        raise EngineError(
+            f"The llama.cpp libraries are of another version than localspec needs ({error}); run "
+            "`pip install --force-reinstall llama-cpp-python`."
+        ) from error
+
+
+def _libraries() -> tuple[ctypes.CDLL, ctypes.CDLL, ctypes.CDLL]:
+    """libllama, libggml and libggml-base, as the very copies that llama_cpp uses.
+
+    A symbol of a dependency is found through the handle of libllama. Opening libggml by its own path would
+    load a second copy, with devices of its own: wheels keep the versioned names as separate files. Windows
+    looks symbols up in one library only, but tells libraries apart by name, so there each is opened.
+    """
+    folder = library_folder()
+    try:
+        if sys.platform == "win32":
+            os.add_dll_directory(str(folder))
+            names = ("llama", "ggml", "ggml-base")
+            found = [_first(folder, f"{name}.dll", f"lib{name}.dll") for name in names]
+            llama, ggml, base = (ctypes.CDLL(str(path), winmode=0) for path in found)
+            return llama, ggml, base
+        library = ctypes.CDLL(str(_first(folder, "libllama.so", "libllama.dylib")))
+    except OSError as error:
+        raise EngineError(
+            f"llama.cpp's libraries cannot be loaded ({error}); run "
+            "`pip install --force-reinstall --no-cache-dir llama-cpp-python`."
+        ) from error
+    return library, library, library
+
+
+def _first(folder: Path, *names: str) -> Path:
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise EngineError(
+        f"llama.cpp's library {names[0]} is missing from {folder}; run "
+        "`pip install --force-reinstall --no-cache-dir llama-cpp-python`."
+    )
+
+
+def _text(value: bytes | None) -> str:
+    return value.decode("utf-8", errors="replace") if value else ""
+
+
+@functools.cache
+def _handles() -> tuple[int, ...]:
+    """Handles of every device; they stay valid as long as the process lives."""
+    ggml = _ggml()
+    if ggml.count() == 0:
+        # A build whose backends are separate libraries.
+        ggml.load_all(os.fsencode(library_folder()))
+    return tuple(ggml.get(index) for index in range(ggml.count()) if ggml.kind(ggml.get(index)) < len(_KINDS))
+
+
+def _memory(handle: int) -> tuple[int, int]:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    _ggml().memory(handle, ctypes.byref(free), ctypes.byref(total))
+    return min(free.value, total.value), total.value
+
+
+def devices() -> list[Device]:
+    """Every device that ggml can use, in ggml's order. Raises `EngineError` without a usable llama.cpp."""
+    ggml = _ggml()
+    found = []
+    for handle in _handles():
+        free, total = _memory(handle)
+        found.append(
+            Device(
+                name=_text(ggml.name(handle)),
+                description=_text(ggml.description(handle)).strip(),
+                backend=_text(ggml.registry_name(ggml.registry(handle))),
+                kind=_KINDS[ggml.kind(handle)],
+                free_bytes=free,
+                total_bytes=total,
+            )
+        )
+    return found
+
+
+def backend_name() -> str:
+    """The backend that computes: that of the first GPU ("CUDA", "Vulkan", "Metal", ...), else "CPU"."""
+    ggml = _ggml()
+    for handle in _handles():
+        if _KINDS[ggml.kind(handle)] in ("gpu", "igpu"):
+            return _text(ggml.registry_name(ggml.registry(handle)))
+    return "CPU"
+
+
+def memory_use(engine_pid: int | None = None) -> MemoryUse:
+    """Memory in use now: each GPU by ggml, the engine's resident size (this process by default), system RAM.
+
+    Cheap enough to be asked several times a second. The resident size of a process that is gone is 0.
+    """
+    ggml = _ggml()
+    gpus = []
+    for handle in _handles():
+        if _KINDS[ggml.kind(handle)] in ("gpu", "igpu"):
+            free, total = _memory(handle)
+            name = _text(ggml.name(handle))
+            gpus.append(DeviceMemory(name=name, kind="gpu", used=total - free, total=total, source="ggml"))
+    try:
+        resident = psutil.Process(engine_pid).memory_info().rss
+    except psutil.Error:
+        resident = 0
+    system = psutil.virtual_memory()
+    return MemoryUse(
+        devices=tuple(gpus),
+        engine_rss=resident,
+        system_used=system.total - system.available,
+        system_total=system.total,
+    )
+
+
+def silence() -> None:
+    """Keep llama.cpp from writing to standard error, for commands that only look around."""
+    _ggml().set_log(_DROP, None)
+
+
+def llama_version() -> str:
+    """Version of ggml and the commit of llama.cpp that the libraries were built from."""
+    ggml = _ggml()
+    return f"ggml {_text(ggml.version())} ({_text(ggml.commit())})"
+
+
+def system_info() -> dict[str, str]:
+    """What the libraries were built with, such as {"AVX2": "1", "OPENMP": "1"}."""
+    # "CPU : SSE3 = 1 | AVX = 1 | " with one such prefix for each backend.
+    items = (part.split(" = ") for part in _text(_ggml().system_info()).split("|"))
+    return {item[0].split(":")[-1].strip(): item[1].strip() for item in items if len(item) == 2}
+
+
+def supports_gpu_offload() -> bool:
+    """Whether the libraries were built with any GPU backend."""
+    return bool(_ggml().supports_offload())
+
+
+@dataclass(frozen=True, slots=True)
+class GpuActivity:
+    """What NVML tells beyond memory: `utilization` in percent, `power_watts` None where unmeasured."""
+
+    name: str
+    utilization: int
+    power_watts: float | None
+
+
+def gpu_activity() -> tuple[GpuActivity, ...]:
+    """Activity of NVIDIA GPUs; empty without the optional `nvidia-ml-py` or without a driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(_activity(pynvml, handle) for handle in handles)
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _activity(nvml: Any, handle: Any) -> GpuActivity:
+    try:
+        watts = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+    except nvml.NVMLError:
+        watts = None
+    name = nvml.nvmlDeviceGetName(handle)
+    return GpuActivity(
+        name=name.decode() if isinstance(name, bytes) else name,
+        utilization=nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        power_watts=watts,
+    )
