@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,25 +69,19 @@ FrequencyPenaltyOption = Annotated[
 ]
 SeedOption = Annotated[
     int | None,
-    typer.Option(
-        "--seed", min=0, metavar="N", help="Same seed, same reply; a new one each time if left out."
-    ),
+    typer.Option("--seed", metavar="N", help="Same seed, same reply; a new one each time if left out."),
 ]
 MaxTokensOption = Annotated[
     int | None, typer.Option("--max-tokens", "-n", metavar="N", help="Longest reply in tokens.")
 ]
-ContextOption = Annotated[
-    int | None, typer.Option("--context", "-c", min=1, metavar="N", help="Tokens of context.")
-]
+ContextOption = Annotated[int | None, typer.Option("--context", "-c", metavar="N", help="Tokens of context.")]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option(
-        "--threads", min=1, metavar="N", help="CPU threads; left out, they follow the machine's load."
-    ),
+    typer.Option("--threads", metavar="N", help="CPU threads; left out, they follow the machine's load."),
 ]
 GpuLayersOption = Annotated[
     int | None,
-    typer.Option("--gpu-layers", min=0, metavar="N", help="Layers on the GPU; left out, all that fit."),
+    typer.Option("--gpu-layers", metavar="N", help="Layers on the GPU; left out, all that fit."),
 ]
 FlashAttentionOption = Annotated[
     bool | None,
@@ -170,42 +164,21 @@ def plan(flags: Flags) -> Plan:
     from localspec.models.gguf import read_header
     from localspec.models.registry import resolve
 
-    settings = config.load_settings()
-    engine = config.engine_options(
-        settings,
-        draft=flags.draft,
-        draft_length=flags.draft_length,
-        context=flags.context,
-        threads=flags.threads,
-        gpu_layers=flags.gpu_layers,
-        flash_attention=flags.flash_attention,
-        kv_type=flags.kv_type,
-        chat_template=_read_template(flags.chat_template),
-    )
+    given = asdict(flags)
+    template = _read_template(given.pop("chat_template"))
+    settings = config.merge(config.load_settings(), **given)
+    engine = config.engine_options(settings, chat_template=template)
     check_spec(engine.draft)
-    model = resolve(flags.model or settings.model)
-    sampling = config.sampling_params(
-        settings,
-        model.entry.sampling.given() if model.entry else None,
-        temperature=flags.temperature,
-        top_k=flags.top_k,
-        top_p=flags.top_p,
-        min_p=flags.min_p,
-        repeat_penalty=flags.repeat_penalty,
-        presence_penalty=flags.presence_penalty,
-        frequency_penalty=flags.frequency_penalty,
-        seed=flags.seed,
-    )
+    model = resolve(settings.model)
     if model.path is not None:
         # Before the engine starts: native code reports a broken file badly.
         read_header(model.path)
-    system = settings.chat.system_prompt if flags.system is None else flags.system
     return Plan(
         model=model,
         engine=engine,
-        sampling=sampling,
-        system=check_text(system, "The system prompt") if system else None,
-        max_tokens=flags.max_tokens or settings.chat.max_tokens,
+        sampling=config.sampling_params(settings, model.entry.sampling.given() if model.entry else None),
+        system=check_text(settings.chat.system_prompt, "The system prompt") or None,
+        max_tokens=settings.chat.max_tokens,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from localspec.stats.recorder import read_steps
 from tests.cli.conftest import Command, environment, scripted_command
+from tests.cli.terminal import run_in_terminal
 
 
 def test_the_reply_alone_is_on_standard_output(scripted: Command, tiny_gguf: Path) -> None:
@@ -25,12 +25,9 @@ def test_the_reply_alone_is_on_standard_output(scripted: Command, tiny_gguf: Pat
 
 
 def test_a_terminal_gets_no_escape_sequence_of_the_model(tiny_gguf: Path) -> None:
-    leader, follower = pty.openpty()
     command = scripted_command("reply", "run", "Hi", "--model", str(tiny_gguf))
-    child = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment())
-    os.close(follower)
-    seen = read_all(leader)
-    assert child.wait() == 0
+    code, seen = run_in_terminal(command, environment())
+    assert code == 0
     assert "Wörld ␛[31m日本" in seen
     assert "loading tiny 50%" in seen
     assert "20.0 tok/s  2 tokens  acceptance 50%  tau 2.00" in seen
@@ -156,7 +153,11 @@ def test_seeds_differ_unless_given(scripted: Command, tiny_gguf: Path) -> None:
         (["Hi", "--raw", "--system", "x"], b"", "--system has no place beside --raw"),
         (["Hi", "--draft", "magic"], b"", "magic"),
         (["Hi", "--temperature", "nan"], b"", "temperature"),
-        (["Hi", "--kv-type", "q99"], b"", "q99"),
+        (["Hi", "--temperature", "-1"], b"", "--temperature"),
+        (["Hi", "--top-p", "1.5"], b"", "--top-p"),
+        (["Hi", "--max-tokens", "0"], b"", "--max-tokens"),
+        (["Hi", "--draft-length", "0"], b"", "--draft-length"),
+        (["Hi", "--seed", "-1"], b"", "--seed"),
     ],
 )
 def test_what_cannot_be_used_exits_2(
@@ -330,14 +331,3 @@ def wait_until(true: Any, seconds: float = 20) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def read_all(leader: int) -> str:
-    data = b""
-    try:
-        while chunk := os.read(leader, 4096):
-            data += chunk
-    except OSError:
-        pass  # Linux reports the closed other end of a terminal as an error.
-    os.close(leader)
-    return data.decode()
