@@ -107,7 +107,7 @@ class EngineClient:
         return events
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
-        """Events as they come, until `EngineExited` (which is the last one) or `timeout` seconds of silence."""
+        """Events as they come, up to and with `EngineExited`, or until `timeout` seconds of silence."""
         while True:
             try:
                 event = self._events.get(timeout=timeout)
@@ -136,7 +136,7 @@ class EngineClient:
         process.wait()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
+        assert process.stdout is not None  # noqa: S101 - it was opened as a pipe
         with process.stdout:
             for line in process.stdout:
                 try:

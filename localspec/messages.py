@@ -273,7 +273,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A command failed; `error` is a class name of `localspec.errors`. `id` is the reply's, None for a load."""
+    """A command failed; `error` names a class of `localspec.errors`, `id` the reply, None for a load."""
 
     id: int | None
     error: str

@@ -66,6 +66,6 @@ def ensure(folder: Path) -> Path:
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageError(
-            f"Cannot write to the folder {folder}; make it writable or set LOCALSPEC_HOME to a folder that is."
+            f"Cannot write to the folder {folder}; make it writable or set LOCALSPEC_HOME to one that is."
         )
     return folder

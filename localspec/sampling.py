@@ -1,12 +1,12 @@
 """From a row of logits to a token: llama.cpp's filters, then a draw whose noise is a pure function.
 
 The draw is the Gumbel-max rule, argmax of log p + G. The noise G depends on (seed, position, token id) only
-(a counter-based generator, as in Salmon et al., SC 2011), so the token at a position is a function of the row and
-the seed, whatever was drafted before it: this is the *coupled* rule (Daliri, Musco, Suresh, arXiv
+(a counter-based generator, as in Salmon et al., SC 2011), so the token at a position is a function of the
+row and the seed, whatever was drafted before it: this is the *coupled* rule (Daliri, Musco, Suresh, arXiv
 2408.07978). Temperature 0 is its limit, the argmax.
 
-Filters run in llama.cpp's default order: logit bias, penalties, top-k, top-p, min-p, temperature. All look at what the filter
-before left, so top-p's mass is that of the top-k tokens, at temperature 1.
+Filters run in llama.cpp's default order: logit bias, penalties, top-k, top-p, min-p, temperature. All look
+at what the filter before left, so top-p's mass is that of the top-k tokens, at temperature 1.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ class Sampler:
 def _check_maximum(value: float) -> None:
     if math.isnan(value):
         raise BadLogitsError(
-            "The model returned logits that are not numbers (NaN); its file or the GPU driver is likely at fault."
+            "The model returned logits that are not numbers (NaN); its file or the GPU driver is likely at "
+            "fault."
         )
     if value == -math.inf:
         raise BadLogitsError("Every token is forbidden here; relax the bias or the grammar.")

@@ -1,7 +1,8 @@
 """One token sequence over one context, and the step that extends it.
 
-The invariant between steps: the target's cache holds exactly `len(tokens) - 1` tokens, and the last token is the
-root of the next draft. Prefill is therefore `prompt[:-1]`, and the first token of a reply is no special case.
+The invariant between steps: the target's cache holds exactly `len(tokens) - 1` tokens, and the last token
+is the root of the next draft. Prefill is therefore `prompt[:-1]`, and the first token of a reply is no
+special case.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from localspec.verify import CoupledVerifier, Verifier
 
 _FIRST_CHUNK = 128
 _CHUNK_SECONDS = 0.25
-"""Prefill is cut into pieces of about this time, so that cancelling and progress stay quick on slow machines."""
+"""Prefill is cut into pieces of about this time, so that cancelling and progress stay quick on slow
+machines."""
 
 
 def _never() -> bool:
@@ -76,8 +78,8 @@ class Prefilled:
 class Session:
     """Tokens, their cache, and the parts of a step.
 
-    `drafter`, `controller` and `verifier` may be replaced between steps; `use_drafter` tells a new drafter what
-    has been said.
+    `drafter`, `controller` and `verifier` may be replaced between steps; `use_drafter` tells a new drafter
+    what has been said.
     """
 
     def __init__(
@@ -222,7 +224,9 @@ class Session:
                 EmittedToken(token, "accepted" if place < step.accepted else step.verdict_kind)
                 for place, token in enumerate(step.emitted)
             )
-            yield Emission(tokens, reply.text.take(), stats)
+            # What was held back for a stop string or half a character is certain once the reply is over.
+            text = reply.text.finish() if reply.finish_reason else reply.text.take()
+            yield Emission(tokens, text, stats)
 
     def _step(self, sampler: Sampler, rules: StopRules, reply: Reply) -> _Step:
         """Draft, decode, verify, keep, commit."""

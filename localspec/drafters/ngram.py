@@ -16,8 +16,8 @@ class NgramDrafter:
     """Finds the longest match of the trailing tokens in prompt and reply, and copies on from there.
 
     Among matches of one length the most recent wins. The index is a dictionary from every n-gram to the
-    position after its last occurrence: appending a token costs `max - min + 1` insertions, a look-up at most as
-    many reads, whatever the length of the context.
+    position after its last occurrence: appending a token costs `max - min + 1` insertions, a look-up at
+    most as many reads, whatever the length of the context.
 
     Args:
         shortest: fewest trailing tokens that count as a match.

@@ -132,7 +132,8 @@ class LlamaContext:
         """One pass over any batch: trees, several sequences.
 
         Returns:
-            Logits of the wanted rows in batch order, shape [wanted, vocabulary]; a view that the next pass overwrites.
+            Logits of the wanted rows in batch order, shape [wanted, vocabulary]; a view that the next pass
+            overwrites.
 
         Raises:
             EngineError: the batch does not fit or the pass failed. The caller keeps count of the sequences.
@@ -145,7 +146,7 @@ class LlamaContext:
         return self._rows(wanted)
 
     def keep(self, length: int) -> None:
-        """Drop everything after the first `length` tokens; raises `RollbackRefusedError` if llama.cpp will not."""
+        """Drop all after the first `length` tokens; raises `RollbackRefusedError` when refused."""
         if length >= self._length:
             return
         if not lib().llama_memory_seq_rm(self._memory, 0, length, -1):
@@ -246,9 +247,7 @@ def _context_error(capacity: int, kv_type: str) -> Exception:
     cause = lines[-1] if lines else "no reason given"
     if looks_like_memory(lines):
         return NotEnoughMemoryError(
-            f"There is not enough memory for a context of {capacity} tokens; choose a smaller --context, a smaller "
-            "--kv-type, or put fewer layers on the GPU."
+            f"There is not enough memory for a context of {capacity} tokens; choose a smaller --context, a "
+            "smaller --kv-type, or put fewer layers on the GPU."
         )
     return UsageError(f"llama.cpp refuses a context of {capacity} tokens with a {kv_type} cache: {cause}.")
-
-

@@ -1,8 +1,8 @@
 """Loading llama.cpp's library once, with its log in our hands.
 
-`verbose=False` of llama-cpp-python redirects the whole process's file descriptors and so blanks a terminal app; a log
-callback is the clean way. Every line goes to Python's `logging` under "llama.cpp"; the last ones are kept, because
-llama.cpp explains failures in its log alone.
+`verbose=False` of llama-cpp-python redirects the whole process's file descriptors and so blanks a terminal
+app; a log callback is the clean way. Every line goes to Python's `logging` under "llama.cpp"; the last ones
+are kept, because llama.cpp explains failures in its log alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def forget_errors() -> None:
 
 
 def _redirect_log(low_level: Any) -> None:
-    global _callback  # noqa: PLW0603 - the callback must outlive every call of the library
+    global _callback  # the callback must outlive every call of the library
     pending: list[str] = []
     level = logging.DEBUG
 

@@ -192,7 +192,9 @@ def looks_like_memory(lines: list[str]) -> bool:
 
 def _load_error(path: Path) -> Exception:
     lines = recent_errors()
-    cause = next((line for line in lines if "error loading" in line), lines[0] if lines else "no reason given")
+    cause = next(
+        (line for line in lines if "error loading" in line), lines[0] if lines else "no reason given"
+    )
     cause = cause.rsplit("error loading model: ", 1)[-1]
     if "unknown model architecture" in cause:
         name = cause.rsplit(":", 1)[-1].strip(" '\"")
@@ -205,4 +207,6 @@ def _load_error(path: Path) -> Exception:
             f"There is not enough memory to load {path.name} ({cause}); choose a smaller file or put fewer "
             "layers on the GPU with --gpu-layers."
         )
-    return ModelFileError(f"llama.cpp cannot load {path.name}: {cause}. Fetch the file again or choose another.")
+    return ModelFileError(
+        f"llama.cpp cannot load {path.name}: {cause}. Fetch the file again or choose another."
+    )

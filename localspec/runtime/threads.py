@@ -1,8 +1,9 @@
 """How many CPU threads the next pass should use, learnt from the time of the passes before it.
 
-llama.cpp's threads wait for each other actively at every operation: while another program takes one core, a pass that
-counts on all cores waits for the slowest, and one thread fewer can be more than twice as fast. The governor keeps a recent
-time per (threads, width of the pass), tries a neighbouring level for single passes, and moves when that is faster.
+llama.cpp's threads wait for each other actively at every operation: while another program takes one core, a
+pass that counts on all cores waits for the slowest, and one thread fewer can be more than twice as fast.
+The governor keeps a recent time per (threads, width of the pass), tries a neighbouring level for single
+passes, and moves when that is faster.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class ThreadGovernor:
     """
 
     def __init__(self, cores: int) -> None:
-        self._levels = sorted({cores, max(1, cores - 1), max(1, cores - 2), max(1, cores // 2), max(1, cores // 4), 1})
+        self._levels = sorted(
+            {cores, max(1, cores - 1), max(1, cores - 2), max(1, cores // 2), max(1, cores // 4), 1}
+        )
         self._known = {threads: _Level() for threads in self._levels}
         self._usual: dict[tuple[int, int], float] = {}
         self._place = len(self._levels) - 1
@@ -102,7 +105,7 @@ class ThreadGovernor:
         self._maybe_probe(now)
 
     def _is_slow(self, threads: int, width: int, elapsed: int) -> bool:
-        """Whether a pass took clearly longer than is usual for it; the usual time rises slowly, falls at once."""
+        """Whether a pass took clearly longer than usual; the usual time rises slowly, falls at once."""
         usual = self._usual.get((threads, width))
         if usual is None or elapsed < usual:
             self._usual[threads, width] = float(elapsed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_successive_positions_are_independent():
     sampler = Sampler(SamplingParams(temperature=1, top_k=0, top_p=1, min_p=0, seed=3))
     tokens = [sampler.sample(row, position) for position in range(30_000)]
     counts = np.zeros((4, 4))
-    for first, second in zip(tokens, tokens[1:], strict=False):
+    for first, second in itertools.pairwise(tokens):
         counts[first, second] += 1
     probabilities = np.exp(row.astype(np.float64))
     expected = np.outer(probabilities, probabilities) * (len(tokens) - 1)

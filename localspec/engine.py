@@ -1,0 +1,321 @@
+"""One loaded model that answers chats: templates, context window, session, events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.chat.template import ChatTemplate
+from localspec.chat.window import Window, fit
+from localspec.control import Controller, FixedLength, Off
+from localspec.drafters import DEFAULT_LENGTH, check_spec, make_drafter
+from localspec.errors import PromptTooLongError
+from localspec.messages import (
+    Event,
+    Finished,
+    Generate,
+    MemoryChanged,
+    MemoryUse,
+    ModelInfo,
+    Note,
+    PrefillProgress,
+    SpeculationChanged,
+    Step,
+    Timings,
+)
+from localspec.messages import Reply as ReplyMessage
+from localspec.runtime.devices import memory_use
+from localspec.runtime.loading import describe, load
+from localspec.sampling import Sampler
+from localspec.session import Prefilled, Reply, Session, StopRules
+from localspec.stats.metrics import Tally
+from localspec.text import ReplyText
+from localspec.types import DraftOptions, EngineOptions, FinishReason
+
+_MEMORY_EVERY_S = 2.0
+_RESERVE = 512
+"""Tokens kept free for a reply of unknown length, at most a quarter of the context."""
+
+
+def _nothing(event: Event) -> None:
+    del event
+
+
+@dataclass
+class _Transcript:
+    """Text whose exact tokens are known, so that the next prompt need not be tokenized into other ones."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Work:
+    """A reply in the making."""
+
+    request: Generate
+    emit: Callable[[Event], None]
+    cancelled: Callable[[], bool]
+    started: float
+    reply: Reply
+    tally: Tally = field(default_factory=Tally)
+    prefilled: Prefilled | None = None
+    prompt_text: str = ""
+    prompt_tokens: int = 0
+    prompt_s: float = 0.0
+    first_token_s: float | None = None
+    dropped: int = 0
+    memory_at: float = 0.0
+
+
+class Engine:
+    """A model, its session and its chat template.
+
+    Args:
+        path: GGUF file.
+        name: what the user calls the model.
+        options: how to load it.
+        progress: called with the fraction of the weights read.
+
+    Raises:
+        LocalspecError: see `localspec.runtime.loading.load`; `UsageError` for an unknown drafter.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        options: EngineOptions,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        check_spec(options.draft)
+        began = time.perf_counter()
+        self._loaded = load(path, options, progress)
+        model = self._loaded.model
+        self._name = name
+        self._draft = options.draft
+        self._enabled = options.speculation and options.draft.spec != "none"
+        self.session = Session(
+            self._loaded.context, model, drafter=make_drafter(options.draft), controller=self._controller()
+        )
+        self._template = ChatTemplate(
+            options.chat_template or model.chat_template,
+            bos=model.token_text(model.bos),
+            eos=model.token_text(model.eos),
+        )
+        self._transcript = _Transcript()
+        self.load_s = time.perf_counter() - began
+
+    @property
+    def info(self) -> ModelInfo:
+        """What was loaded."""
+        state = self.speculation
+        return describe(
+            self._loaded, self._name, draft=state.draft, speculation=state.enabled, reason=state.reason
+        )
+
+    @property
+    def speculation(self) -> SpeculationChanged:
+        """Whether speculation is on, with which drafter, and why not."""
+        enabled = self._enabled and self._loaded.context.can_trim
+        return SpeculationChanged(enabled, self._draft.spec, self.session.controller.reason)
+
+    def memory(self) -> MemoryUse:
+        """Memory in use now."""
+        return memory_use()
+
+    def close(self) -> None:
+        """Free everything."""
+        self.session.drafter.close()
+        self._loaded.close()
+
+    # --- speculation
+
+    def set_speculation(self, enabled: bool) -> SpeculationChanged:
+        """Switch speculation on or off from the next step on."""
+        self._enabled = enabled and self._draft.spec != "none"
+        self.session.controller = self._controller()
+        return self.speculation
+
+    def set_drafter(self, options: DraftOptions) -> SpeculationChanged:
+        """Use another drafter from the next step on; raises `UsageError` for an unknown one."""
+        drafter = make_drafter(options)
+        self._draft = options
+        self._enabled = options.spec != "none"
+        self.session.use_drafter(drafter)
+        self.session.controller = self._controller()
+        return self.speculation
+
+    def _controller(self) -> Controller:
+        if self._draft.spec == "none":
+            return Off("no drafter was chosen")
+        if not self._loaded.context.can_trim:
+            return Off("this model's state cannot be rolled back")
+        if not self._enabled:
+            return Off("switched off")
+        length = self._draft.length or DEFAULT_LENGTH
+        return FixedLength(length, f"on, up to {length} draft tokens a step")
+
+    # --- replies
+
+    def generate(
+        self,
+        request: Generate,
+        emit: Callable[[Event], None] = _nothing,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Finished:
+        """Answer `request`.
+
+        Args:
+            request: messages or a raw prompt, sampling and stop rules.
+            emit: takes the events of the reply as they happen.
+            cancelled: asked before every step; may switch speculation meanwhile.
+
+        Raises:
+            PromptTooLongError: the newest message does not fit, with every older turn dropped.
+            UsageError: sampling parameters out of range.
+            EngineError: llama.cpp failed; the text emitted before stays valid.
+        """
+        vocabulary = self._loaded.model
+        forbidden = dict.fromkeys(vocabulary.eog_tokens, float("-inf")) if request.ignore_eos else None
+        sampler = Sampler(request.sampling, forbidden)
+        work = _Work(
+            request=request,
+            emit=emit,
+            cancelled=cancelled,
+            started=time.perf_counter(),
+            reply=Reply(ReplyText(request.stop)),
+        )
+        rules = StopRules(request.max_tokens, request.stop, request.ignore_eos, cancelled)
+        self._prefill(work)
+        while work.reply.finish_reason is None:
+            if self._extend(work, sampler, rules) == "context":
+                self._make_room(work)
+        work.reply.text.finish()
+        self._remember(work)
+        return self._finished(work)
+
+    def _prefill(self, work: _Work) -> None:
+        """Bring prompt and reply so far into the cache, with older turns dropped where they do not fit."""
+        prompt = self._prompt(work)
+        emit, request = work.emit, work.request
+        began = time.perf_counter()
+        cached: int | None = None
+
+        def progress(done: int) -> None:
+            nonlocal cached
+            cached = done if cached is None else cached
+            emit(PrefillProgress(request.id, done, len(prompt), cached, time.perf_counter() - began))
+
+        prefilled = self.session.prefill(prompt, progress=progress, cancelled=work.cancelled)
+        work.prompt_s += prefilled.seconds
+        if work.prefilled is None:
+            work.prefilled = prefilled
+            work.prompt_tokens = len(prompt)
+        if len(self.session.tokens) < len(prompt):
+            work.reply.finish_reason = "cancelled"
+
+    def _extend(self, work: _Work, sampler: Sampler, rules: StopRules) -> FinishReason | None:
+        """Run steps until a rule ends the reply; returns which."""
+        for emission in self.session.reply(sampler, rules, work.reply):
+            now = time.perf_counter()
+            if work.first_token_s is None:
+                work.first_token_s = now - work.started
+            work.tally.add(emission.stats)
+            work.emit(Step(work.request.id, emission.text, emission.tokens, emission.stats))
+            if now - work.memory_at > _MEMORY_EVERY_S:
+                work.memory_at = now
+                work.emit(MemoryChanged(self.memory()))
+        return work.reply.finish_reason
+
+    def _make_room(self, work: _Work) -> None:
+        """The context filled up in the middle of a reply: go on without the oldest turns."""
+        if not work.request.messages:
+            return
+        dropped = work.dropped
+        try:
+            work.reply.finish_reason = None
+            self._prefill(work)
+        except PromptTooLongError:
+            work.reply.finish_reason = "context"
+        if work.dropped == dropped and work.reply.finish_reason is None:
+            work.reply.finish_reason = "context"
+
+    def _remember(self, work: _Work) -> None:
+        """Keep the reply's own tokens for the next prompt, where its text says exactly the same."""
+        reply, vocabulary = work.reply, self._loaded.model
+        said = list(reply.token_ids)
+        if said and said[-1] in vocabulary.eog_tokens:
+            said.pop()
+        data = b"".join(map(vocabulary.token_bytes, said))
+        if not work.prompt_text or data != reply.text.text.encode():
+            return
+        prompt = self.session.tokens[: len(self.session.tokens) - len(reply.token_ids)]
+        self._transcript = _Transcript(work.prompt_text + reply.text.text, prompt + said)
+
+    def _finished(self, work: _Work) -> Finished:
+        tally, prefilled, reply = work.tally, work.prefilled, work.reply
+        assert prefilled is not None and reply.finish_reason is not None  # noqa: S101, PT018 - set by now
+        timings = Timings(
+            load_s=self.load_s,
+            prompt_tokens=work.prompt_tokens,
+            cached_tokens=prefilled.cached,
+            prompt_s=work.prompt_s,
+            time_to_first_token_s=work.first_token_s,
+            generated_tokens=len(reply.token_ids),
+            generation_s=tally.total_ns * 1e-9,
+            tokens_per_second=tally.tokens_per_second,
+        )
+        message = ReplyMessage(
+            text=reply.text.text,
+            token_ids=tuple(reply.token_ids),
+            finish_reason=reply.finish_reason,
+            seed=work.request.sampling.seed,
+            timings=timings,
+            speculation=tally.speculation(),
+        )
+        work.emit(MemoryChanged(self.memory()))
+        return Finished(work.request.id, message, len(self.session.tokens))
+
+    # --- prompts
+
+    def _prompt(self, work: _Work) -> list[int]:
+        """Tokens of the prompt and of the reply so far; drops turns that do not fit and says so."""
+        request, said = work.request, work.reply.token_ids
+        if request.prompt is not None:
+            work.prompt_text = request.prompt
+            return self._tokens(request.prompt) + said
+        capacity = self._loaded.context.capacity
+        reserve = min(request.max_tokens or _RESERVE, _RESERVE, capacity // 4)
+        window = fit(
+            request.messages,
+            count=lambda messages: len(self._tokens(self._template.render(messages))),
+            limit=capacity,
+            reserve=reserve + len(said),
+        )
+        self._tell_dropped(work, window)
+        work.prompt_text = self._template.render(window.messages)
+        return self._tokens(work.prompt_text) + said
+
+    def _tell_dropped(self, work: _Work, window: Window) -> None:
+        if window.dropped > work.dropped:
+            work.dropped = window.dropped
+            work.emit(
+                Note(
+                    f"The context of {self._loaded.context.capacity} tokens is full: the oldest "
+                    f"{window.dropped} "
+                    "messages are no longer sent to the model."
+                )
+            )
+
+    def _tokens(self, text: str) -> list[int]:
+        """Token ids of prompt text; what was said before keeps the very tokens that it was said with."""
+        known, model = self._transcript, self._loaded.model
+        if known.text and text.startswith(known.text):
+            rest = text[len(known.text) :]
+            return known.tokens + model.tokenize(rest, add_special=False, parse_special=True)
+        bos = model.token_text(model.bos)
+        writes_bos = bool(bos) and text.startswith(bos)
+        return model.tokenize(text, add_special=not writes_bos, parse_special=True)

@@ -1,0 +1,220 @@
+"""The engine's process: commands on standard input, events on standard output.
+
+A native abort, a kill or the system's out-of-memory killer ends this process and nothing else. The main
+thread works; a second one only reads commands, so that cancelling and toggling reach a running reply.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import ValidationError
+
+from localspec import __version__
+from localspec.engine import Engine
+from localspec.errors import EngineError, LocalspecError
+from localspec.messages import (
+    Cancel,
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Hello,
+    Load,
+    Loaded,
+    LoadProgress,
+    SetDrafter,
+    SetSpeculation,
+    Shutdown,
+    Step,
+    decode_commands,
+    encode_events,
+)
+
+_FLUSH_S = 0.04
+"""Steps are sent together about this often: every line wakes the client, and on a shared CPU that costs
+tokens."""
+_ORPHAN_GRACE_S = 10.0
+
+logger = logging.getLogger("localspec.worker")
+
+
+class _Outbox:
+    """Collects events and writes them as lines: at once, but for steps, which wait for company."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._waiting: list[Event] = []
+        self._flushed_at = 0.0
+
+    def put(self, event: Event) -> None:
+        self._waiting.append(event)
+        if not isinstance(event, Step) or time.monotonic() - self._flushed_at >= _FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._stream.write(encode_events(self._waiting))
+            self._stream.flush()
+            self._waiting.clear()
+        self._flushed_at = time.monotonic()
+
+
+class Worker:
+    """Runs commands one after the other until it is told to stop or its client is gone."""
+
+    def __init__(self, commands: BinaryIO, events: BinaryIO) -> None:
+        self._input = commands
+        self._outbox = _Outbox(events)
+        self._arrived: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._later: deque[Command] = deque()
+        self._engine: Engine | None = None
+        self._stopping = False
+
+    def run(self) -> None:
+        """The main loop."""
+        threading.Thread(target=self._read, name="commands", daemon=True).start()
+        self._outbox.put(Hello(os.getpid(), __version__))
+        while not self._stopping:
+            command = self._later.popleft() if self._later else self._arrived.get()
+            self._handle(command)
+        if self._engine:
+            self._engine.close()
+
+    def _handle(self, command: Command) -> None:
+        try:
+            match command:
+                case Load():
+                    self._load(command)
+                case Generate():
+                    self._outbox.put(self._generate(command))
+                case SetSpeculation() | SetDrafter():
+                    self._control(command)
+                case Shutdown():
+                    self._stopping = True
+                case Cancel():
+                    pass  # the reply that it was meant for has already ended
+        except LocalspecError as error:
+            self._fail(command, error)
+        except MemoryError:
+            self._fail(
+                command, EngineError("The engine ran out of memory; choose a smaller model or context.")
+            )
+        except Exception as error:
+            logger.exception("unexpected")
+            self._fail(
+                command,
+                EngineError(
+                    f"The engine failed unexpectedly ({type(error).__name__}: {error}); its log has more."
+                ),
+            )
+
+    def _fail(self, command: Command, error: LocalspecError) -> None:
+        request = command.id if isinstance(command, Generate) else None
+        detail = "".join(traceback.format_exception(error))
+        logger.error("%s", detail)
+        self._outbox.put(Failed(request, type(error).__name__, str(error), detail))
+
+    def _load(self, command: Load) -> None:
+        if self._engine:
+            self._engine.close()
+            self._engine = None
+        last = -1.0
+
+        def progress(fraction: float) -> None:
+            nonlocal last
+            if fraction >= 1.0 or fraction - last >= 0.01:
+                last = fraction
+                self._outbox.put(LoadProgress(fraction, "loading"))
+
+        self._engine = Engine(Path(command.path), command.name, command.options, progress)
+        self._outbox.put(Loaded(self._engine.info, self._engine.load_s, self._engine.memory()))
+
+    def _generate(self, command: Generate) -> Finished:
+        if self._engine is None:
+            raise EngineError("No model is loaded; load one first.")
+        return self._engine.generate(command, self._outbox.put, self._between_steps)
+
+    def _control(self, command: SetSpeculation | SetDrafter) -> None:
+        if self._engine is None:
+            return
+        if isinstance(command, SetSpeculation):
+            self._outbox.put(self._engine.set_speculation(command.enabled))
+        else:
+            self._outbox.put(self._engine.set_drafter(command.draft))
+
+    def _between_steps(self) -> bool:
+        """Take what has arrived during a reply; True when the reply is to end."""
+        cancelled = False
+        while not self._arrived.empty():
+            command = self._arrived.get()
+            match command:
+                case Cancel():
+                    cancelled = True
+                case SetSpeculation() | SetDrafter():
+                    self._handle(command)
+                case Shutdown():
+                    self._stopping = cancelled = True
+                case _:
+                    self._later.append(command)
+        return cancelled
+
+    def _read(self) -> None:
+        for line in self._input:
+            try:
+                for command in decode_commands(line):
+                    self._arrived.put(command)
+            except ValidationError:
+                logger.exception("unreadable command")
+        # The client is gone. End after the current step, or by force where that step takes too long.
+        self._arrived.put(Shutdown())
+        time.sleep(_ORPHAN_GRACE_S)
+        os._exit(0)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `python -m localspec.worker`."""
+    parser = argparse.ArgumentParser(prog="localspec.worker")
+    parser.add_argument("--log", type=Path, help="file that takes llama.cpp's log and native messages")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Native code prints to descriptors 1 and 2; the events get a descriptor of their own.
+    events = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    if options.log:
+        _log_to(options.log)
+    try:
+        Worker(sys.stdin.buffer, events).run()
+    except BrokenPipeError:
+        # The client closed its end; there is nobody left to tell.
+        os._exit(0)
+
+
+def _log_to(path: Path) -> None:
+    try:
+        log = path.open("w", encoding="utf-8")
+    except OSError:
+        # A log that cannot be written is no reason to refuse a chat.
+        return
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    logging.basicConfig(
+        stream=log, level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+    )
+
+
+if __name__ == "__main__":
+    main()
