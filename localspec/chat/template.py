@@ -31,7 +31,7 @@ class ChatTemplate:
     and one that insists on alternating roles gets neighbours of the same role as one message.
 
     Args:
-        source: Jinja source; None takes ChatML.
+        source: Jinja source; None or blank takes ChatML.
         bos: text of the model's BOS token; the caller must not add that token again when the template does.
         eos: text of the model's EOS token.
 
@@ -40,11 +40,11 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str | None, *, bos: str = "", eos: str = "") -> None:
-        self.is_fallback = source is None
+        self.is_fallback = source is None or not source.strip()
         self._tokens = {"bos_token": bos, "eos_token": eos}
         try:
             self._expand: Callable[[dict[str, Any]], str] = ChatEnvironment().expand(
-                CHATML if source is None else source
+                CHATML if source is None or self.is_fallback else source
             )
         except Exception as error:
             # Compiling foreign code may fail in any way, Python's own nesting limits included.

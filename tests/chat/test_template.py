@@ -84,6 +84,7 @@ def test_without_a_template_chatml_is_used() -> None:
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
         "<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n"
     )
+    assert ChatTemplate(" \n").is_fallback
     assert template.render([user("Hi")], add_generation_prompt=False) == "<|im_start|>user\nHi<|im_end|>\n"
 
 
