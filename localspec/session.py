@@ -139,8 +139,9 @@ class Session:
                 self.context.decode(piece, "none")
                 self.tokens += piece
                 seconds = (self._clock() - began) * 1e-9
-                fitting = int(len(piece) * _CHUNK_SECONDS / max(seconds, 1e-6))
-                chunk = max(32, min(fitting, self.context.max_batch, chunk * 4))
+                fitting = max(1, int(len(piece) * _CHUNK_SECONDS / max(seconds, 1e-6)))
+                # Powers of two, so that passes stay comparable for whoever watches their times.
+                chunk = min(max(32, 1 << (fitting.bit_length() - 1)), self.context.max_batch)
                 if progress:
                     progress(len(self.tokens))
         if len(self.tokens) == len(wanted):

@@ -15,6 +15,8 @@ _PROBE_UP_NS = 400_000_000
 """How often more threads are tried: one pass that may not pay, two or three times a second."""
 _PROBE_DOWN_NS = 2_000_000_000
 """How often fewer threads are tried while nothing looks wrong."""
+_PASSES_A_PROBE = 30
+"""Passes between two probes at least, so that probing stays cheap where a pass takes long."""
 _STALE_NS = 1_500_000_000
 """Times older than this say nothing about the machine now."""
 _SLOW = 1.35
@@ -22,7 +24,6 @@ _SLOW = 1.35
 _GAIN = 0.94
 """Another level must need at most this share of the current level's time."""
 _WEIGHT = 0.4
-_PROBE_PASSES = 1
 
 
 @dataclass(slots=True)
@@ -31,9 +32,10 @@ class _Level:
 
     times: dict[int, tuple[float, int]] = field(default_factory=dict)
 
-    def observe(self, width: int, elapsed: int, now: int) -> None:
+    def observe(self, width: int, elapsed: int, now: int, *, alone: bool) -> None:
+        """Take in one pass; a probe stands `alone`, since what was true at the last probe may be long over."""
         known = self.times.get(width)
-        if known is None or now - known[1] > _STALE_NS:
+        if known is None or alone or now - known[1] > _STALE_NS:
             self.times[width] = (float(elapsed), now)
         else:
             self.times[width] = (known[0] + _WEIGHT * (elapsed - known[0]), now)
@@ -68,7 +70,6 @@ class ThreadGovernor:
         self._usual: dict[tuple[int, int], float] = {}
         self._place = len(self._levels) - 1
         self._probe: int | None = None
-        self._probe_left = 0
         self._slow_passes = 0
         self._last_up = self._last_down = 0
         self._started = False
@@ -94,15 +95,13 @@ class ThreadGovernor:
             self._started = True
             self._last_up = now
             self._last_down = now - _PROBE_DOWN_NS + _PROBE_UP_NS
-        self._known[threads].observe(width, elapsed, now)
+        self._known[threads].observe(width, elapsed, now, alone=self._probe is not None)
         slow = self._is_slow(threads, width, elapsed)
         if self._probe is not None:
-            self._probe_left -= 1
-            if self._probe_left <= 0:
-                self._judge(width, now)
+            self._judge(width, now)
             return
         self._slow_passes = self._slow_passes + 1 if slow else 0
-        self._maybe_probe(now)
+        self._maybe_probe(now, _PASSES_A_PROBE * elapsed)
 
     def _is_slow(self, threads: int, width: int, elapsed: int) -> bool:
         """Whether a pass took clearly longer than usual; the usual time rises slowly, falls at once."""
@@ -113,31 +112,28 @@ class ThreadGovernor:
         self._usual[threads, width] = usual * 1.002
         return elapsed > usual * _SLOW
 
-    def _maybe_probe(self, now: int) -> None:
+    def _maybe_probe(self, now: int, pause: int) -> None:
         top = len(self._levels) - 1
-        if self._place > 0 and (self._slow_passes >= 2 or now - self._last_down >= _PROBE_DOWN_NS):
+        due = now - self._last_down >= max(_PROBE_DOWN_NS, pause)
+        if self._place > 0 and (due or self._slow_passes >= 2):
             self._last_down = now
             self._start_probe(self._place - 1)
-        elif self._place < top and now - self._last_up >= _PROBE_UP_NS:
+        elif self._place < top and now - self._last_up >= max(_PROBE_UP_NS, pause):
             self._last_up = now
             self._start_probe(self._place + 1)
 
     def _start_probe(self, place: int) -> None:
         self._slow_passes = 0
         self._probe = place
-        self._probe_left = _PROBE_PASSES
 
     def _judge(self, width: int, now: int) -> None:
-        """Move to the probed level if it is faster, at a width that both levels know about."""
+        """Move to the probed level if its pass was faster than one of that width is here."""
         probed = self._probe
         assert probed is not None  # noqa: S101 - for the type checker
         self._probe = None
         here = self._known[self._levels[self._place]]
         there = self._known[self._levels[probed]]
-        for candidate in (width, *there.times):
-            current, other = here.predict(candidate, now), there.predict(candidate, now)
-            if current is not None and other is not None:
-                if other < current * _GAIN:
-                    self._place = probed
-                    self._last_up = self._last_down = now
-                return
+        current, other = here.predict(width, now), there.predict(width, now)
+        if current is not None and other is not None and other < current * _GAIN:
+            self._place = probed
+            self._last_up = self._last_down = now

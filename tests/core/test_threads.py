@@ -1,0 +1,89 @@
+"""The thread governor on simulated machines: it knows times only, so its choices can be checked exactly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from localspec.runtime.threads import ThreadGovernor
+
+MS = 1_000_000
+
+
+def simulate(
+    governor: ThreadGovernor,
+    seconds: float,
+    cost: Callable[[int, int], float],
+    *,
+    start: int = 0,
+    widths: tuple[int, ...] = (1,),
+    noise: float = 0.03,
+) -> tuple[int, list[tuple[int, int]], float]:
+    """Run passes for `seconds`; returns the clock, (time, threads) of each pass, and tokens' share of time."""
+    generator = random.Random(start)
+    now, trace, useful = start, [], 0.0
+    while now - start < seconds * 1000 * MS:
+        threads, width = governor.threads, generator.choice(widths)
+        elapsed = cost(threads, width) * (1 + generator.uniform(-noise, noise))
+        now += int(elapsed * MS)
+        governor.observe(threads, width, int(elapsed * MS), now)
+        trace.append((now, threads))
+        useful += min(cost(count, width) for count in range(1, 9)) * MS
+    return now, trace, useful / (now - start)
+
+
+def idle(threads: int, width: int) -> float:
+    return {1: 10.0, 2: 7.5}.get(threads, 1e9) * (1 + 0.1 * (width - 1))
+
+
+def one_neighbour(threads: int, width: int) -> float:
+    return {1: 10.0, 2: 23.0}.get(threads, 1e9) * (1 + 0.1 * (width - 1))
+
+
+@pytest.mark.parametrize("widths", [(1,), (1, 9), tuple(range(1, 10))])
+def test_follows_a_neighbour_within_a_second_both_ways(widths):
+    governor = ThreadGovernor(2)
+    now, _, share = simulate(governor, 3, idle, widths=widths)
+    assert share > 0.97
+    changed = now
+    now, trace, _ = simulate(governor, 4, one_neighbour, start=now, widths=widths)
+    late = [threads for when, threads in trace if when - changed > 1000 * MS]
+    assert late.count(1) / len(late) > 0.95
+    changed = now
+    now, trace, _ = simulate(governor, 4, idle, start=now, widths=widths)
+    late = [threads for when, threads in trace if when - changed > 1000 * MS]
+    assert late.count(2) / len(late) > 0.95
+
+
+def test_probing_costs_little_while_a_neighbour_stays():
+    governor = ThreadGovernor(2)
+    now, _, _ = simulate(governor, 2, one_neighbour)
+    _, _, share = simulate(governor, 10, one_neighbour, start=now)
+    assert share > 0.94
+
+
+def test_a_single_slow_pass_changes_nothing():
+    governor = ThreadGovernor(2)
+    now, _, _ = simulate(governor, 1, idle)
+    governor.observe(2, 1, 40 * MS, now + 40 * MS)
+    _, trace, _ = simulate(governor, 0.3, idle, start=now + 40 * MS)
+    assert [threads for _, threads in trace].count(2) >= len(trace) - 2
+
+
+def test_one_core_has_nothing_to_choose():
+    governor = ThreadGovernor(1)
+    _, trace, _ = simulate(governor, 1, lambda threads, width: 10.0)
+    assert {threads for _, threads in trace} == {1}
+
+
+def test_many_cores_leave_one_to_a_neighbour():
+    def busy(threads: int, width: int) -> float:
+        return (80.0 / threads if threads < 8 else 25.0) * (1 + 0.1 * (width - 1))
+
+    governor = ThreadGovernor(8)
+    now, _, _ = simulate(governor, 2, lambda threads, width: 80.0 / threads)
+    _, trace, _ = simulate(governor, 4, busy, start=now)
+    late = [threads for _, threads in trace[len(trace) // 2 :]]
+    assert late.count(7) / len(late) > 0.9
