@@ -14,8 +14,11 @@ RUNS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2
 PYTHON ?= $(shell for python in $(BIN)/python python3.13 python3.12 python3.11 python3 python; do \
 	"$$python" -c '$(RUNS)' >/dev/null 2>&1 && { echo "$$python"; break; }; done)
 
-.PHONY: chat test check clean env dev python
-.DEFAULT_GOAL := chat
+.DEFAULT_GOAL := help
+.PHONY: help chat test check clean env dev python
+
+help:
+	@sed -n "s/^# //p" Makefile | sed "1,5!d"
 
 chat: env $(VENV)/default-model
 	@$(BIN)/python -m localspec chat $(ARGS)

@@ -192,8 +192,16 @@ def pip(*args: str, what: str, environment: Mapping[str, str] | None = None) -> 
             if watched:
                 print("\r\x1b[K", end="", flush=True)
             return
-    tail = "".join(f"  {line}\n" for line in LOG.read_text().splitlines()[-30:])
-    raise SetupError(f"{what} failed; the end of {LOG.relative_to(ROOT)}:\n{tail}")
+    excerpt = "".join(f"\n  {line}" for line in what_went_wrong(LOG.read_text(errors="replace").splitlines()))
+    raise SetupError(f"{what} failed; {LOG.relative_to(ROOT)} has it all, the place that matters:{excerpt}")
+
+
+def what_went_wrong(lines: Sequence[str]) -> Sequence[str]:
+    """The lines of a log that begin with the first error, or its end where none is marked."""
+    for number, line in enumerate(lines):
+        if re.search(r"CMake Error|\b(fatal )?error: (?!subprocess)|No space left|^ERROR:", line):
+            return lines[number : number + 10]
+    return lines[-15:]
 
 
 def install_llama(accel: str, requirement: str) -> None:
@@ -239,7 +247,8 @@ def prepare(accel: str, *, dev: bool) -> None:
         say(f"making {VENV.name} with Python {platform.python_version()}")
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
     LOG.write_text("")
-    STATE.unlink(missing_ok=True)
+    # Should this end half-way, the next call does not take it for done.
+    STATE.write_text(json.dumps({**state, "digest": ""}))
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     requirement = next(name for name in dependencies if name.startswith("llama-cpp-python"))
     detected = ""
@@ -254,7 +263,7 @@ def prepare(accel: str, *, dev: bool) -> None:
         except SetupError as error:
             if detected in ("", "cpu"):
                 raise
-            say(f"{error}localspec: going on without {detected}; `make chat ACCEL={detected}` tries again")
+            say(f"{error}\nlocalspec: going on without {detected}; `make chat ACCEL={detected}` tries again")
             wanted = "cpu"
             install_llama(wanted, requirement)
     say("installing localspec" + (" and the tools of its checks" if dev else ""))

@@ -104,6 +104,12 @@ def test_wheels_of_different_backends_do_not_mix(setup_env: ModuleType, private_
     assert private_home in setup_env.wheel_folder("cpu").parents
 
 
+def test_the_first_error_of_a_log_is_shown(setup_env: ModuleType) -> None:
+    log = ["fine", "  CMake Error at CMakeLists.txt:178:", "  CUDA::cublas not found", *["more"] * 20]
+    assert setup_env.what_went_wrong(log)[:2] == log[1:3]
+    assert setup_env.what_went_wrong(["a"] * 20 + ["b"]) == ["a"] * 14 + ["b"]
+
+
 def make(*args: str, path: str) -> subprocess.CompletedProcess[str]:
     command = ["make", "-n", "-f", str(ROOT / "Makefile"), *args]
     return subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
