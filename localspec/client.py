@@ -53,6 +53,7 @@ class EngineClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._closing = False
+        self._reader: threading.Thread | None = None
 
     @property
     def alive(self) -> bool:
@@ -85,7 +86,10 @@ class EngineClient:
             start_new_session=os.name == "posix",
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
-        threading.Thread(target=self._read, args=(self._process,), name="engine-events", daemon=True).start()
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process,), name="engine-events", daemon=True
+        )
+        self._reader.start()
 
     def send(self, *commands: Command) -> None:
         """Write commands to the pipe; raises `EngineDiedError` when it is closed."""
@@ -134,6 +138,8 @@ class EngineClient:
         if process.poll() is None:
             process.kill()
         process.wait()
+        if self._reader:
+            self._reader.join(timeout)
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None  # noqa: S101 - it was opened as a pipe
@@ -146,6 +152,11 @@ class EngineClient:
                     # Half a line from a process that was killed while writing.
                     continue
         process.wait()
+        process.stdout.close()
+        # What a dead process has not read cannot be flushed; the descriptor is closed all the same.
+        with contextlib.suppress(OSError):
+            if process.stdin:
+                process.stdin.close()
         self._events.put(EngineExited(_why_it_ended(process.returncode, self._closing), self._closing))
 
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from localspec.drafters.base import Needs
 from localspec.errors import EngineError, RollbackRefusedError
+from localspec.sampling import Sampler
 from localspec.target import Outputs
-from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome, Rows
+from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome, Rows, Verdict
 
 
 class ScriptedModel:
@@ -123,6 +124,39 @@ class ScriptedModel:
             row[0] = self._eog_logit
             self._rows[key] = row
         return row
+
+
+class TranscriptVerifier:
+    """Forces every outcome to a recorded text, at the real cost of decoding and sampling.
+
+    Small models loop in one run and not in the other after a single near-tie, so free-running speeds cannot
+    be
+    compared. On a transcript every drafter is judged on the same text. Its figures say nothing of identity.
+
+    Args:
+        sequence: the whole session's tokens, prompt included.
+    """
+
+    name = "transcript"
+    exact = False
+
+    def __init__(self, sequence: Sequence[int]) -> None:
+        self._sequence = list(sequence)
+
+    def verify(self, draft: Draft, rows: Rows, sampler: Sampler, history: Sequence[int]) -> Verdict:
+        """Follow the transcript through the draft, drawing from every row on the way as usual."""
+        position, node = len(history), -1
+        path: list[int] = []
+        while True:
+            sampler.sample(rows[node + 1], position, history)
+            token = self._sequence[position]
+            child = draft.child_with(node, token)
+            if child < 0 or position + 1 >= len(self._sequence):
+                break
+            path.append(child)
+            node, position = child, position + 1
+        refused = any(parent == node for parent in draft.parents[node + 1 :])
+        return Verdict(tuple(path), token, "correction" if refused else "bonus")
 
 
 class OracleDrafter:

@@ -21,7 +21,7 @@ def simulate(
     widths: tuple[int, ...] = (1,),
     noise: float = 0.03,
 ) -> tuple[int, list[tuple[int, int]], float]:
-    """Run passes for `seconds`; returns the clock, (time, threads) of each pass, and tokens' share of time."""
+    """Run passes for `seconds`; returns the clock, (time, threads) of each pass, share of the best."""
     generator = random.Random(start)
     now, trace, useful = start, [], 0.0
     while now - start < seconds * 1000 * MS:
