@@ -21,6 +21,7 @@ _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _LONGEST_KEPT_ARRAY = 1024
 _MOST_DIMENSIONS = 4
+_MOST_LAYERS = 4096
 
 _STRING, _ARRAY = 8, 9
 _SCALARS = {code: struct.Struct("<" + letter) for code, letter in enumerate("BbHhIif?")}
@@ -277,7 +278,7 @@ class _Reader:
         tensor_bytes, parameters = self._tensors(tensor_count, metadata)
         if not isinstance(metadata.get("general.architecture"), str):
             raise self._damaged("it does not name its architecture")
-        return GGUFHeader(
+        header = GGUFHeader(
             path=self._path,
             file_bytes=self._size,
             version=version,
@@ -287,6 +288,9 @@ class _Reader:
             parameters=parameters,
             vocabulary=vocabulary,
         )
+        if header.block_count > _MOST_LAYERS:
+            raise self._damaged("its number of layers is impossible")
+        return header
 
     def _tensors(self, count: int, metadata: Mapping[str, Any]) -> tuple[int, int]:
         """Size of all tensor data and the number of elements; raises if the file is too short for them."""

@@ -19,7 +19,6 @@ from localspec.models.entries import HubSource, ModelEntry
 from localspec.models.progress import Meter
 
 _TIMEOUT_S = 20.0
-_BLOCK = 1 << 20
 _MOST_FAILURES = 5
 _PAUSE_S = 0.5
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -153,7 +152,8 @@ def _stream(found: HubFile, part: Path, have: int, meter: Meter) -> None:
             have = 0
         with part.open("ab" if have else "wb") as file:
             meter.begin("downloading", have, found.size)
-            for block in response.iter_bytes(_BLOCK):
+            # As the bytes come: what is held back for a larger block is lost with the connection.
+            for block in response.iter_bytes():
                 file.write(block)
                 have += len(block)
                 meter.at(have)

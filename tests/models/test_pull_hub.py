@@ -1,0 +1,197 @@
+"""Fetching from the hub, with its real client against a double of its resolve endpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.errors import DownloadError, ModelFileError
+from localspec.models import sources, store
+from localspec.models.entries import HubSource, ModelEntry
+from localspec.models.progress import PullProgress
+from tests.models.conftest import Hub, gguf_bytes
+
+# Larger than one block of a transfer, so that progress and cuts fall inside.
+MODEL = gguf_bytes(tensors=(("w", (1024, 1024), 0),), data=bytes(range(256)) * 16384)
+SHA256 = hashlib.sha256(MODEL).hexdigest()
+SOURCE = HubSource("owner/tiny-GGUF", "tiny.gguf")
+
+
+def entry(source: HubSource = SOURCE, **values: Any) -> ModelEntry:
+    return ModelEntry(name="tiny", sources=(source,), **values)
+
+
+def partial_bytes() -> int:
+    parts = list((store.entry_dir(entry()) / ".partial").glob("*.part"))
+    return parts[0].stat().st_size if parts else 0
+
+
+@pytest.fixture(autouse=True)
+def published(hub: Hub) -> None:
+    hub.files["owner/tiny-GGUF", "main", "tiny.gguf"] = MODEL
+
+
+def test_a_file_is_fetched_and_checked(hub: Hub) -> None:
+    seen: list[PullProgress] = []
+    path = sources.pull(entry(sha256=SHA256, size=len(MODEL)), seen.append)
+    assert path.read_bytes() == MODEL
+    assert partial_bytes() == 0
+    stages = list(dict.fromkeys(progress.stage for progress in seen))
+    assert stages == ["connecting", "downloading", "verifying"]
+    assert all(p.total_bytes == len(MODEL) for p in seen if p.stage == "downloading")
+    before = len(hub.requests)
+    assert sources.pull(entry(sha256=SHA256)) == path
+    assert len(hub.requests) == before
+
+
+def test_a_revision_and_a_folder(hub: Hub) -> None:
+    hub.files["owner/tiny-GGUF", "v2", "sub/tiny.gguf"] = MODEL
+    assert sources.pull(entry(HubSource("owner/tiny-GGUF", "sub/tiny.gguf", "v2"))).read_bytes() == MODEL
+
+
+def test_without_a_known_hash_the_hubs_own_is_checked(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = sources._sha256
+    monkeypatch.setattr(sources, "_sha256", lambda path, meter: real(path, meter)[:-1] + "x")
+    with pytest.raises(ModelFileError, match=f"where {SHA256} is expected; it was discarded"):
+        sources.pull(entry())
+    assert partial_bytes() == 0
+
+
+def test_the_data_may_come_from_another_host_without_the_token(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub.redirects = True
+    assert sources.pull(entry(sha256=SHA256)).read_bytes() == MODEL
+    asked = {path.startswith("/cdn"): token for method, path, _, token in hub.requests if method == "GET"}
+    assert asked == {False: "Bearer hf_secret", True: None}
+
+
+def test_a_broken_connection_is_continued_where_it_broke(hub: Hub) -> None:
+    hub.cuts = [1_500_000, 1_000_000]
+    seen: list[PullProgress] = []
+    assert sources.pull(entry(sha256=SHA256), seen.append).read_bytes() == MODEL
+    assert hub.ranges[0] is None
+    starts = [int(wanted.removeprefix("bytes=")[:-1]) for wanted in hub.ranges[1:] if wanted]
+    assert len(starts) == 2
+    assert 0 < starts[0] < starts[1] < len(MODEL)
+    assert "retrying" in {progress.stage for progress in seen}
+
+
+def test_a_later_call_continues_too(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(progress: PullProgress) -> None:
+        if progress.stage == "downloading" and progress.done_bytes > 1_000_000:
+            raise RuntimeError("enough")
+
+    monkeypatch.setattr("localspec.models.progress._INTERVAL_S", 0.0)
+    with pytest.raises(RuntimeError, match="enough"):
+        sources.pull(entry(sha256=SHA256), stop)
+    kept = partial_bytes()
+    assert 1_000_000 < kept < len(MODEL)
+    assert store.fetched(entry(sha256=SHA256)) is None
+    seen: list[PullProgress] = []
+    assert sources.pull(entry(sha256=SHA256), seen.append).read_bytes() == MODEL
+    assert hub.ranges[-1] == f"bytes={kept}-"
+    first = next(progress for progress in seen if progress.stage == "downloading")
+    assert first.done_bytes == kept
+
+
+def test_a_server_without_ranges_starts_over(hub: Hub) -> None:
+    hub.cuts = [1_500_000]
+    hub.ignores_ranges = True
+    assert sources.pull(entry(sha256=SHA256)).read_bytes() == MODEL
+
+
+def test_a_part_of_an_older_file_is_not_continued(hub: Hub) -> None:
+    partial = store.entry_dir(entry()) / ".partial"
+    partial.mkdir(parents=True)
+    (partial / "tiny.gguf.0123456789abcdef.part").write_bytes(b"old")
+    assert sources.pull(entry(sha256=SHA256)).read_bytes() == MODEL
+    assert hub.ranges == [None]
+
+
+def test_a_connection_that_keeps_failing_keeps_what_it_has(hub: Hub) -> None:
+    hub.cuts = [1_500_000, *[0] * 20]
+    with pytest.raises(DownloadError, match=r"keeps failing .* are kept") as caught:
+        sources.pull(entry(sha256=SHA256))
+    assert "\n" not in str(caught.value)
+    assert partial_bytes() > 0
+    hub.cuts = []
+    assert sources.pull(entry(sha256=SHA256)).read_bytes() == MODEL
+
+
+def test_another_file_is_seen_before_it_is_fetched(hub: Hub) -> None:
+    with pytest.raises(ModelFileError, match=f"{len(MODEL)} bytes where 7 are expected"):
+        sources.pull(entry(size=7))
+    with pytest.raises(ModelFileError, match=f"sha256 {SHA256} where {'0' * 64} is expected"):
+        sources.pull(entry(sha256="0" * 64))
+    assert hub.ranges == []
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (404, "RepoNotFound", "no repository owner/tiny-GGUF"),
+        (401, "RepoNotFound", "no repository owner/tiny-GGUF"),
+        (404, "EntryNotFound", "no file tiny.gguf"),
+        (404, "RevisionNotFound", 'no revision "main"'),
+        (403, "GatedRepo", "gated; accept its licence"),
+        (500, "", "answered 500"),
+        (429, "", "answered 429"),
+    ],
+)
+def test_refusals(hub: Hub, status: int, code: str, message: str) -> None:
+    hub.refusal = (status, code)
+    with pytest.raises(DownloadError, match=message) as caught:
+        sources.pull(entry())
+    assert caught.value.exit_code == 1
+    assert "\n" not in str(caught.value)
+
+
+def test_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+    with pytest.raises(DownloadError, match=r"cannot be reached.*check the network"):
+        sources.pull(entry())
+
+
+def test_offline_mode(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(DownloadError, match="offline mode; unset HF_HUB_OFFLINE"):
+        sources.pull(entry())
+
+
+def test_too_little_space(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(Path.cwd())._replace(free=1_000_000)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+    with pytest.raises(DownloadError, match=r"4\.2 MB needed, 1\.0 MB free"):
+        sources.pull(entry())
+    assert hub.ranges == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_disk_that_fills_up(hub: Hub) -> None:
+    part = store.entry_dir(entry()) / ".partial" / f"tiny.gguf.{SHA256[:16]}.part"
+    part.parent.mkdir(parents=True)
+    part.symlink_to("/dev/full")
+    with pytest.raises(DownloadError, match=r"became full .*LOCALSPEC_HOME"):
+        sources.pull(entry(size=len(MODEL)))
+
+
+def test_the_command_end_to_end(hub: Hub) -> None:
+    environment = {**os.environ, "HF_ENDPOINT": hub.url}
+    command = [sys.executable, "-m", "localspec", "models", "pull", "hf:owner/tiny-GGUF/tiny.gguf"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 1
+    assert Path(lines[0]).read_bytes() == MODEL
+    assert "Fetching" in done.stderr
+    assert "downloading" in done.stderr

