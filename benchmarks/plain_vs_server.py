@@ -1,5 +1,4 @@
-"""Plain decoding against llama-server's on the same file and threads (package `xllamacpp`), alternating
-runs."""
+"""Plain decoding against llama-server's (package `xllamacpp`): same file and threads, alternating runs."""
 
 from __future__ import annotations
 

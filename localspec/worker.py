@@ -36,6 +36,7 @@ from localspec.messages import (
     Load,
     Loaded,
     LoadProgress,
+    Note,
     SetDrafter,
     SetSpeculation,
     Shutdown,
@@ -141,7 +142,15 @@ class Worker:
                 self._outbox.put(LoadProgress(fraction, "loading"))
 
         self._engine = Engine(Path(command.path), command.name, command.options, progress)
-        self._outbox.put(Loaded(self._engine.info, self._engine.load_s, self._engine.memory()))
+        info = self._engine.info
+        self._outbox.put(Loaded(info, self._engine.load_s, self._engine.memory()))
+        if 0 < info.trained_context < info.context:
+            self._outbox.put(
+                Note(
+                    f"The context of {info.context} tokens is longer than the {info.trained_context} that this "
+                    "model was trained for: expect worse replies past that point."
+                )
+            )
 
     def _generate(self, command: Generate) -> Finished:
         if self._engine is None:

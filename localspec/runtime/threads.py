@@ -33,7 +33,7 @@ class _Level:
     times: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def observe(self, width: int, elapsed: int, now: int, *, alone: bool) -> None:
-        """Take in one pass; a probe stands `alone`, since what was true at the last probe may be long over."""
+        """Take in one pass; a probe stands `alone`: what was true at the last one may be long over."""
         known = self.times.get(width)
         if known is None or alone or now - known[1] > _STALE_NS:
             self.times[width] = (float(elapsed), now)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec.errors import EngineError, ModelFileError, NotFoundError, UsageError
+from localspec.errors import EngineError, ModelFileError, NotEnoughMemoryError, NotFoundError, UsageError
 from localspec.runtime.context import Batch, LlamaContext
 from localspec.runtime.loading import load
 from localspec.runtime.model import LlamaModel
@@ -104,6 +104,8 @@ def test_unusable_options_are_sentences(model: LlamaModel, smollm2_path: Path, t
         LlamaContext(model, capacity=512, kv_type="q9")
     with pytest.raises(UsageError, match="threads"):
         load(smollm2_path, EngineOptions(threads=0))
+    with pytest.raises(NotEnoughMemoryError, match="use --context"):
+        load(smollm2_path, EngineOptions(context=100_000_000))
     with pytest.raises(NotFoundError):
         load(tmp_path / "missing.gguf", EngineOptions())
 
