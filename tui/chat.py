@@ -132,6 +132,8 @@ class Chat:
         if isinstance(wanted, int) and not self.conversation.open(wanted):
             self._view.show_note(f"There is no conversation {wanted}; this is a new one.", "error")
         self._view.show_conversation()
+        if self._store.notice:
+            self._view.show_note(self._store.notice, "error")
 
     def submit(self, text: str) -> Submission:
         """Send a message now, or as soon as the engine is free."""
@@ -216,15 +218,17 @@ class Chat:
                     stopped = reply.finish_reason == "cancelled"
                     self._end("cancelled" if stopped else "complete", text=reply.text, stats=stats)
                     self._next()
-            case Failed(id=None):
+            case Failed(id=None) if self.state.info is None:
                 self.state.apply(event)
                 self._fail(BY_NAME.get(event.error, LocalspecError)(event.message))
             case Failed():
                 self.state.apply(event)
+                ours = self.replying and event.id == self._running
+                if ours and BY_NAME.get(event.error) in (PromptTooLongError, UsageError):
+                    self.conversation.reject()
                 if event.id == self._running:
-                    if BY_NAME.get(event.error) in (PromptTooLongError, UsageError) and self._on_screen:
-                        self.conversation.reject()
                     self._end("failed")
+                if ours or event.id is None:
                     self._view.show_note(event.message, "error")
                     self._unqueue()
             case EngineExited(expected=True):

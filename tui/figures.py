@@ -5,7 +5,6 @@ from __future__ import annotations
 DASH = "–"
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def rate(value: float | None) -> str:
@@ -67,11 +66,10 @@ def duration(seconds: float) -> str:
 
 
 def bar(fraction: float, width: int) -> tuple[str, str]:
-    """Filled and empty part of a bar of `width` cells, exact to an eighth of a cell."""
-    eighths = round(min(max(fraction, 0.0), 1.0) * width * 8)
-    full, part = divmod(eighths, 8)
-    filled = "█" * full + (_EIGHTHS[part] if part else "")
-    return filled, " " * (width - len(filled))
+    """Filled and empty part of a bar of `width` cells, exact to half a cell."""
+    halves = round(min(max(fraction, 0.0), 1.0) * width * 2)
+    filled = "━" * (halves // 2) + "╸" * (halves % 2)
+    return filled, "─" * (width - len(filled))
 
 
 def sparkline(values: list[float], width: int) -> str:

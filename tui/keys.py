@@ -27,7 +27,7 @@ class Action:
         group: heading in the help screen.
         owner: the chat screen or the app.
         shown: how the key is written.
-        hint: word in the key bar; empty: not shown there.
+        hint: its word in the key bar.
     """
 
     id: str
@@ -68,6 +68,17 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("app.quit", "ctrl+q", "quit", "Quit", "Application", "app", "ctrl+q", "quit"),
 )  # fmt: skip
+
+_BY_ID = {action.id: action for action in ACTIONS}
+
+KEY_BAR = tuple(
+    _BY_ID[name]
+    for name in (
+        "chat.stop", "chat.speculation", "chat.new", "chat.open", "app.help", "app.commands", "app.quit",
+        "view.panel",
+    )
+)  # fmt: skip
+"""The key bar, the dispensable last."""
 
 PROMPT_KEYS: tuple[tuple[str, str], ...] = (
     ("enter", "Send the message"),

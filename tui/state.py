@@ -149,8 +149,10 @@ class LiveState:
                 self.context_used = used
             case Failed(id=reply_id):
                 self.prefill = self.load = None
-                loaded = reply_id is not None and self.info is not None
-                self.phase = Phase.READY if loaded else Phase.DOWN
+                if self.info is None:
+                    self.phase = Phase.DOWN
+                elif reply_id is not None:
+                    self.phase = Phase.READY
             case EngineExited():
                 self.phase = Phase.DOWN
                 self.prefill = self.load = None

@@ -61,6 +61,11 @@ class MarkdownStyles:
     code_tokens: dict[str, Style]
 
 
+def styled(text: str, style: Style) -> Text:
+    """Text in one style; unlike `Text(text, style)`, it keeps it when it is rendered."""
+    return Text(end="").append(text, style)
+
+
 def to_line(text: Text, glue: str = "\n") -> Line:
     """A row from text that holds no newline."""
     return Line(Strip([Segment(part, style) for part, style, _ in text.render(_CONSOLE)]), glue)
@@ -92,12 +97,17 @@ def fold(text: Text, width: int) -> list[tuple[Text, str]]:
 
 
 def indent(lines: Iterable[Line], first: Segment, rest: Segment, *, decoration: bool = False) -> list[Line]:
-    """Put `first` before the first row and `rest` before the others."""
+    """Put `first` before the first row and `rest` before the others.
+
+    What is put before a row that continues the row above it is decoration in any case.
+    """
     indented = []
+    continues = False
     for index, line in enumerate(lines):
         segment = rest if index else first
-        lead = len(segment.text) + line.lead if decoration else line.lead
+        lead = line.lead + (len(segment.text) if decoration or continues else 0)
         indented.append(Line(Strip([segment, *line.strip]), line.glue, lead))
+        continues = line.glue != "\n"
     return indented
 
 

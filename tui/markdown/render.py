@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tui.markdown.code import code_label, code_rows, label_row
 from tui.markdown.inline import inline_text
-from tui.markdown.lines import BLANK, Line, MarkdownStyles, indent, to_line, wrap
+from tui.markdown.lines import BLANK, Line, MarkdownStyles, indent, styled, to_line, wrap
 from tui.markdown.parse import Block, children, items, parse
 from tui.markdown.table import table_rows
 
@@ -62,11 +62,11 @@ class MarkdownRenderer:
                 inner = self._container(tokens, width - 2, base + self.styles.dim)
                 return indent(inner, bar, bar, decoration=True)
             case "hr":
-                return [to_line(Text("─" * width, self.styles.dim, end=""))]
+                return [to_line(styled("─" * width, self.styles.dim))]
             case "table_open":
                 return table_rows(tokens, self.styles, width, base)
             case _:
-                return _wrapped(Text(opening.content, base, end=""), width)
+                return _wrapped(styled(opening.content, base), width)
 
     def _item(self, marker: str, tokens: Sequence[Token], width: int, base: Style) -> list[Line]:
         # Markers of one list line up on the right up to two digits, as in "9." and "10.".

@@ -9,7 +9,7 @@ from rich.style import Style
 from rich.text import Text
 
 from tui.markdown.inline import inline_text
-from tui.markdown.lines import Line, MarkdownStyles, to_line, wrap
+from tui.markdown.lines import Line, MarkdownStyles, styled, to_line, wrap
 
 _BETWEEN = " │ "
 _CROSSING = "─┼─"
@@ -23,13 +23,13 @@ def table_rows(tokens: Sequence[Token], styles: MarkdownStyles, width: int, base
         [max(_natural(row[column]) for row in table) for column in range(columns)],
         width - len(_BETWEEN) * (columns - 1),
     )
-    between = Text(_BETWEEN, styles.dim, end="")
+    between = styled(_BETWEEN, styles.dim)
     rows = []
     for index, row in enumerate(table):
         rows += _row(row, widths, between)
         if index == 0:
             rule = _CROSSING.join("─" * column for column in widths)
-            rows.append(to_line(Text(rule, styles.dim, end="")))
+            rows.append(to_line(styled(rule, styles.dim)))
     return rows
 
 
@@ -76,7 +76,10 @@ def _row(cells: list[Text], widths: list[int], between: Text) -> list[Line]:
             column[index] if index < len(column) else Text(" " * width, end="")
             for column, width in zip(wrapped, widths, strict=True)
         ]
-        rows.append(to_line(between.join(parts)))
+        row = Text(end="")
+        for column, part in enumerate(parts):
+            row.append_text(between if column else Text()).append_text(part)
+        rows.append(to_line(row))
     return rows
 
 

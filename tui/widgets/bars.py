@@ -11,7 +11,7 @@ from localspec.models.sources import PullProgress
 from tui import figures
 from tui.chat import Chat
 from tui.conversation import title_of
-from tui.keys import ACTIONS, Action
+from tui.keys import KEY_BAR, Action
 from tui.state import Phase
 from tui.widgets.panel import speculation_words
 from tui.widgets.rows import Row, Rows, cut, row_width, spread
@@ -68,18 +68,19 @@ class KeyBar(Rows):
         self._places: list[tuple[int, int, Action]] = []
 
     def update_from(self, usable: Callable[[Action], bool]) -> None:
-        """Show the keys that have a word and can be used; those that do not fit are left out."""
+        """Show the keys that can be used now; those that do not fit are left out."""
         row: list[tuple[str, str]] = []
         self._places = []
-        for action in ACTIONS:
-            if not action.hint or not usable(action):
+        for action in KEY_BAR:
+            if not usable(action):
                 continue
+            key = action.shown.replace("ctrl+", "^")
             start = row_width(row) + (2 if row else 0)
-            end = start + cell_len(action.shown) + 1 + cell_len(action.hint)
+            end = start + cell_len(key) + 1 + cell_len(action.hint)
             if end > self.size.width:
                 continue
             row += [("  ", "")] if row else []
-            row += [(action.shown, "key"), (f" {action.hint}", "muted")]
+            row += [(key, "key"), (f" {action.hint}", "muted")]
             self._places.append((start, end, action))
         self.show([row])
 
@@ -131,7 +132,7 @@ def activity_row(chat: Chat, model_name: str) -> Row:
             return _prefill(chat)
         case Phase.WRITING:
             tokens = state.reply.emitted
-            return [("Writing", "good"), (f"  {tokens} tokens", "muted"), ("   esc stops", "faint")]
+            return [("Writing", "good"), (f"  {tokens} tokens", "muted")]
         case Phase.DOWN:
             if chat.failure is not None:
                 return [("No model. ", "bad"), ("The next message tries again; ctrl+q quits.", "muted")]

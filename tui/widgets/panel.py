@@ -98,14 +98,14 @@ def _heading(title: str, value: str, width: int, style: str = "value") -> Row:
 
 def _speed(state: LiveState, width: int) -> list[Row]:
     rate: Row = [(figures.rate(state.rate), "value"), (" tok/s", "muted")]
-    base: Row = [
-        ("plain ", "muted"),
-        (figures.rate(state.base_rate), "value"),
-        ("  ", ""),
-        (figures.times(state.speedup), "value"),
-    ]
+    base: Row = [(figures.rate(state.base_rate), "value"), (" tok/s", "muted")]
     spark = figures.sparkline(list(state.rates), width)
-    return [spread([("SPEED", "title")], rate, width), [(spark, "bar")], base]
+    return [
+        spread([("SPEED", "title")], rate, width),
+        [(spark, "bar")],
+        spread([("without drafts", "muted")], base, width),
+        _pair("gain", figures.times(state.speedup), width),
+    ]
 
 
 def _speculation(state: LiveState, width: int) -> list[Row]:
@@ -198,7 +198,7 @@ def _memory(memory: MemoryUse | None, width: int) -> list[Row]:
         spread([("RAM", "title")], [(_of(used, total), "value")], width),
         [(filled, style), (rest, "track")],
         spread(
-            [("of it the engine", "muted")],
+            [("engine", "muted")],
             [(figures.size(memory.engine_rss if memory else None), "value"), (" (psutil)", "muted")],
             width,
         ),

@@ -12,6 +12,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from localspec.text import printable
+
 Row = Sequence[tuple[str, str]]
 """A row as pieces of text, each with the name of its style: one of `Rows.STYLES`, or "" for none."""
 
@@ -82,7 +84,8 @@ class Rows(Widget):
         base = self._style("")
         if y >= len(self._rows):
             return Strip.blank(self.size.width, base)
-        segments = [Segment(text, self._style(name)) for text, name in self._rows[y] if text]
+        # Titles and file names are other people's text.
+        segments = [Segment(printable(text), self._style(name)) for text, name in self._rows[y] if text]
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, name: str) -> Style:

@@ -1,0 +1,103 @@
+"""The terminal app: wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from localspec import paths
+from localspec.chat.store import Store
+from localspec.client import EngineClient, EngineLink
+from tui.commands import ActionProvider
+from tui.keys import bindings
+from tui.launch import Launch
+from tui.screens.chat import ChatScreen
+from tui.screens.help import HelpScreen
+from tui.themes import DARK, LIGHT, preferred_theme
+
+__all__ = ["Launch", "LocalspecApp", "run_chat"]
+
+SIGNALLED = 128
+"""Exit status of a process that a signal ended, less the signal's number."""
+
+
+class LocalspecApp(App[None], inherit_bindings=False):
+    """The chat in a terminal."""
+
+    TITLE = "localspec"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("app"),
+        # Says how to quit, where people expect ctrl+c to do it.
+        Binding("ctrl+c", "help_quit", show=False, system=True),
+    ]
+    COMMANDS = {ActionProvider}
+
+    def __init__(self, launch: Launch, link: EngineLink, store: Store) -> None:
+        super().__init__()
+        # Moving things would cost the model frames of CPU time.
+        self.animation_level = "none"
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        self.theme = preferred_theme()
+        self._chat_screen = ChatScreen(launch, link, store)
+
+    @property
+    def chat_screen(self) -> ChatScreen:
+        """The one screen that is always there."""
+        return self._chat_screen
+
+    def on_mount(self) -> None:
+        """Show the chat, and end in good order when the system asks for it."""
+        self.push_screen(self._chat_screen)
+        loop = asyncio.get_running_loop()
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None:
+                # Not on Windows, and not outside the main thread.
+                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.add_signal_handler(number, self._signalled, int(number))
+
+    def _signalled(self, number: int) -> None:
+        self.exit(return_code=SIGNALLED + number)
+
+    def action_help(self) -> None:
+        """Show the help, once."""
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen())
+
+    async def action_quit(self) -> None:
+        """End the app; the exit status says whether there was a model."""
+        self.exit(return_code=self._chat_screen.chat.exit_code)
+
+
+def run_chat(launch: Launch, *, link: EngineLink | None = None, store: Store | None = None) -> int:
+    """Run the chat until the user quits.
+
+    Args:
+        launch: what to start with.
+        link: the engine; a process of its own when not given.
+        store: where conversations are kept; the user's own when not given.
+
+    Returns:
+        The exit status: 0, that of the error which left the app without a model, or 128 plus a signal number.
+
+    Raises:
+        StorageError: conversations cannot be kept, or the recording cannot be written.
+    """
+    kept = store or Store()
+    try:
+        engine = link or EngineClient(log_path=paths.ensure(paths.log_dir()) / "engine.log")
+        app = LocalspecApp(launch, engine, kept)
+        try:
+            app.run()
+        finally:
+            app.chat_screen.chat.close()
+        return app.return_code or 0
+    finally:
+        if store is None:
+            kept.close()

@@ -1,0 +1,249 @@
+"""The chat screen: it wires keys and widgets to the chat's state machine."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+
+from localspec.chat.store import Store
+from localspec.client import EngineLink
+from localspec.errors import StorageError
+from tui.bridge import Bridge
+from tui.chat import Chat, NoteKind, Submission
+from tui.conversation import Message
+from tui.keys import Action, bindings
+from tui.launch import Launch
+from tui.markdown.fences import last_fence
+from tui.messages import EngineFrame
+from tui.screens.history import HistoryScreen
+from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
+from tui.widgets.panel import LiveLine, LivePanel
+from tui.widgets.prompt import Prompt
+from tui.widgets.rows import Rows
+from tui.widgets.transcript import Transcript
+
+SMALLEST = (40, 10)
+"""Columns and rows below which there is only a sentence."""
+
+
+class ChatScreen(Screen[None]):
+    """Transcript, prompt and live figures of one chat."""
+
+    CSS_PATH = "chat.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("chat")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+    AUTO_FOCUS = "#prompt"
+
+    def __init__(self, launch: Launch, link: EngineLink, store: Store) -> None:
+        super().__init__()
+        self._launch, self._store = launch, store
+        self.chat = Chat(launch, link, store, self)
+        self.bridge = Bridge(self.chat, link)
+
+    def compose(self) -> ComposeResult:
+        """The parts of the screen."""
+        yield TitleBar(id="title")
+        with Horizontal(id="body"):
+            with Vertical(id="talk"):
+                yield Transcript(id="transcript")
+                yield LiveLine(id="line")
+                yield ActivityBar(id="activity")
+                yield Prompt(id="prompt")
+            yield LivePanel(id="panel")
+        yield KeyBar(self._press, id="keys")
+        yield Rows(id="small")
+
+    def on_mount(self) -> None:
+        """Open the conversation and, once there is something to see, start the engine."""
+        self._prompt.placeholder = f"Message {self._launch.model_name}"
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        self.chat.open_first()
+        self.chat.begin()
+        self._run_bridge()
+        self._refresh_figures()
+
+    @work(name="bridge")
+    async def _run_bridge(self) -> None:
+        await self.bridge.run(self.post_message)
+
+    # --- what arrives -------------------------------------------------------------------------------
+
+    def on_engine_frame(self, frame: EngineFrame) -> None:
+        """Take one frame of events."""
+        self.chat.handle(frame.events)
+        self._refresh_figures()
+
+    def on_prompt_sent(self, event: Prompt.Sent) -> None:
+        """Send what the user wrote, or keep it until it can be sent."""
+        outcome = self.chat.submit(event.text)
+        if outcome is Submission.REFUSED:
+            self._activity.hint("One message is waiting already; esc takes it back.")
+            return
+        self._prompt.take()
+        self.bridge.hurry()
+        self._refresh_figures()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Below the smallest size there is one sentence; it goes when there is room again."""
+        columns, rows = SMALLEST
+        small = event.size.width < columns or event.size.height < rows
+        self.set_class(small, "-small")
+        self.query_one("#small", Rows).show(
+            [
+                [(f"Make this window at least {columns} × {rows}", "value")],
+                [(f"(it is {event.size.width} × {event.size.height}).", "muted")],
+            ]
+        )
+        if not small and self.focused is None:
+            # A hidden prompt had to let go of the cursor.
+            self._prompt.focus()
+        self.call_after_refresh(self._refresh_figures)
+
+    # --- what the chat shows (its View) -------------------------------------------------------------
+
+    def show_question(self, text: str) -> None:
+        """A question was sent."""
+        self._transcript.ask(text, self.chat.conversation.messages[-1])
+        self._prompt.set_history(self.chat.conversation.questions())
+
+    def show_growth(self, text: str) -> None:
+        """The reply has grown."""
+        self._transcript.grow(text)
+
+    def show_reply(self, reply: Message) -> None:
+        """The reply is final."""
+        self._transcript.end(reply)
+
+    def show_note(self, text: str, kind: NoteKind) -> None:
+        """A sentence from the app or the engine."""
+        self._transcript.note(text, error=kind == "error")
+
+    def show_conversation(self) -> None:
+        """Another conversation is on screen."""
+        self._transcript.reset(self.chat.conversation.messages, self._launch.model_name)
+        self._prompt.set_history(self.chat.conversation.questions())
+        self._refresh_figures()
+
+    def give_back(self, text: str) -> None:
+        """A message returns to the prompt."""
+        self._prompt.give_back(text)
+
+    # --- actions ------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Whether an action makes sense now."""
+        if action == "stop":
+            return self.chat.replying or self.chat.queued is not None
+        return True
+
+    def action_stop(self) -> None:
+        """End the running reply."""
+        self.chat.stop()
+        self._acted()
+
+    def action_toggle_speculation(self) -> None:
+        """Switch speculation on or off."""
+        self.chat.set_speculation(not self.chat.state.wanted)
+        self._acted()
+
+    def action_new_chat(self) -> None:
+        """Begin a new conversation."""
+        self.chat.new()
+        self._acted()
+
+    def action_open_chat(self) -> None:
+        """Choose an earlier conversation."""
+        try:
+            rows = self._store.conversations()
+        except StorageError as error:
+            self.show_note(str(error), "error")
+            return
+        self.app.push_screen(HistoryScreen(rows, self.chat.conversation.id), self._open)
+
+    def _open(self, conversation_id: int | None) -> None:
+        if conversation_id is None or conversation_id == self.chat.conversation.id:
+            return
+        try:
+            self.chat.open(conversation_id)
+        except StorageError as error:
+            self.show_note(str(error), "error")
+        self._acted()
+
+    def action_copy_reply(self) -> None:
+        """Copy the last reply as Markdown."""
+        self._copy(self.chat.conversation.last_reply(), "the last reply")
+
+    def action_copy_code(self) -> None:
+        """Copy the last code block."""
+        self._copy(last_fence(self.chat.conversation.last_reply()), "the last code block")
+
+    def action_toggle_panel(self) -> None:
+        """Show or hide the live figures."""
+        self.toggle_class("-no-panel")
+        self.call_after_refresh(self._refresh_figures)
+
+    def action_page_up(self) -> None:
+        """Scroll the transcript up."""
+        self._transcript.page(-1)
+
+    def action_page_down(self) -> None:
+        """Scroll the transcript down."""
+        self._transcript.page(1)
+
+    def action_scroll_top(self) -> None:
+        """Show the beginning of the conversation."""
+        self._transcript.to_start()
+
+    def action_scroll_end(self) -> None:
+        """Show the end of the conversation, and follow it again."""
+        self._transcript.to_end()
+
+    # --- inner steps --------------------------------------------------------------------------------
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self.query_one("#transcript", Transcript)
+
+    @property
+    def _prompt(self) -> Prompt:
+        return self.query_one("#prompt", Prompt)
+
+    @property
+    def _activity(self) -> ActivityBar:
+        return self.query_one("#activity", ActivityBar)
+
+    def _acted(self) -> None:
+        self.bridge.hurry()
+        self._refresh_figures()
+
+    def _copy(self, text: str, what: str) -> None:
+        if not text:
+            self._activity.hint(f"There is nothing to copy: {what} does not exist yet.")
+            return
+        self.app.copy_to_clipboard(text)
+        self._activity.hint(f"Copied {what} through the terminal (OSC 52), {len(text)} characters.")
+
+    def _refresh_figures(self) -> None:
+        state, name = self.chat.state, self._launch.model_name
+        self.query_one("#title", TitleBar).update_from(self.chat, name)
+        self._activity.update_from(self.chat, name)
+        self.query_one("#keys", KeyBar).update_from(self._usable)
+        panel, line = self.query_one("#panel", LivePanel), self.query_one("#line", LiveLine)
+        if panel.display:
+            panel.update_from(state)
+        if line.display:
+            line.update_from(state)
+
+    def _usable(self, action: Action) -> bool:
+        return action.owner != "chat" or bool(self.check_action(action.name, ()))
+
+    def _press(self, action: Action) -> None:
+        owner = self.app if action.owner == "app" else self
+        self.call_next(owner.run_action, action.name)

@@ -1,0 +1,65 @@
+"""Help: every key, and what the figures mean."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.table import Table
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from tui.keys import PROMPT_KEYS, by_group
+
+Pairs = tuple[tuple[str, str], ...]
+
+FIGURES: Pairs = (
+    ("tok/s", "tokens per second over the last second, by the engine's clock"),
+    ("without drafts", "the same of steps that had no draft; – until there were enough of them"),
+    ("gain", "the whole reply's speed over that without drafts"),
+    ("accepted", "share of the drafted tokens that the model agreed with"),
+    ("tokens per pass", "tokens gained from each run of the model, its own included; 1 without drafts"),
+    ("1, 2, 3 …", "how often the first, second, third … drafted token was accepted"),
+    ("draft, verify", "time spent guessing and time spent checking, per token"),
+    ("context", "tokens that the model remembers now, of those that it can"),
+    ("–", "not measured"),
+)
+
+KEY_COLUMN = 22
+
+
+class HelpScreen(ModalScreen[None]):
+    """Read and close."""
+
+    CSS_PATH = "help.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f1,q,enter", "dismiss", "Back", id="help.back"),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """One scrollable text."""
+        with VerticalScroll(id="help"):
+            for heading, pairs in help_sections():
+                yield Static(heading, classes="heading")
+                yield Static(_columns(pairs), classes="section")
+            yield Static("Select text with the mouse, ctrl+c copies it. esc closes this.", classes="last")
+
+
+def help_sections() -> list[tuple[str, Pairs]]:
+    """Headings with what stands under them, from the table of actions."""
+    sections: list[tuple[str, Pairs]] = [
+        (group, tuple((action.shown, action.title) for action in actions))
+        for group, actions in by_group().items()
+    ]
+    return [*sections, ("Prompt", PROMPT_KEYS), ("Figures", FIGURES)]
+
+
+def _columns(pairs: Pairs) -> Table:
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(width=KEY_COLUMN, no_wrap=True)
+    table.add_column(ratio=1)
+    for left, right in pairs:
+        table.add_row(left, right)
+    return table

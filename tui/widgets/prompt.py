@@ -1,0 +1,104 @@
+"""The prompt: several lines, history, Enter sends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+
+class Prompt(TextArea):
+    """Where the user writes; `Sent` is posted on Enter."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+j,shift+enter,alt+enter", "new_line", "New line", show=False, id="prompt.new_line"),
+        Binding("ctrl+shift+z", "redo", "Redo", show=False, id="prompt.redo"),
+    ]
+
+    @dataclass
+    class Sent(Message):
+        """The user pressed Enter on a prompt that is not blank."""
+
+        text: str
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id, show_line_numbers=False, soft_wrap=True, tab_behavior="focus", compact=True)
+        # A blinking cursor is two more frames a second, all through every reply.
+        self.cursor_blink = False
+        self.highlight_cursor_line = False
+        self._history: list[str] = []
+        self._recalled: int | None = None
+        self._draft = ""
+
+    def set_history(self, texts: Sequence[str]) -> None:
+        """What the up key brings back, oldest first."""
+        self._history = list(texts)
+        self._recalled = None
+
+    def take(self) -> str:
+        """The text; the prompt is empty afterwards."""
+        text = self.text
+        self.clear()
+        self._recalled = None
+        return text
+
+    def give_back(self, text: str) -> None:
+        """Put text before what is written, with the cursor at its end."""
+        self.text = f"{text}\n{self.text}" if self.text else text
+        self.move_cursor(self.document.end)
+
+    def action_new_line(self) -> None:
+        """Begin a new line."""
+        self.insert("\n")
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            if self.text.strip():
+                self.post_message(self.Sent(self.text))
+            return
+        await super()._on_key(event)
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Move up; from the first line, to an earlier message."""
+        if not select and self.cursor_location[0] == 0 and self._at_edge(-1):
+            self._recall(-1)
+        else:
+            super().action_cursor_up(select)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Move down; from the last line, to a later message."""
+        if not select and self.cursor_location[0] == self.document.line_count - 1 and self._at_edge(1):
+            self._recall(1)
+        else:
+            super().action_cursor_down(select)
+
+    def _at_edge(self, direction: int) -> bool:
+        """Whether the cursor's wrapped row is the first (or last) one."""
+        row = self.wrapped_document.location_to_offset(self.cursor_location).y
+        return row == (0 if direction < 0 else self.wrapped_document.height - 1)
+
+    def _recall(self, step: int) -> None:
+        if not self._history:
+            return
+        if self._recalled is None:
+            if step > 0:
+                return
+            self._draft = self.text
+            index = len(self._history) - 1
+        else:
+            index = self._recalled + step
+        if index < 0:
+            return
+        if index >= len(self._history):
+            self._recalled, text = None, self._draft
+        else:
+            self._recalled, text = index, self._history[index]
+        self.text = text
+        self.move_cursor(self.document.end)
