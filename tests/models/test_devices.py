@@ -11,8 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from localspec import diagnosis
-from localspec.diagnosis import Finding, Machine, Place, Terminal
+from localspec.diagnosis import facts, findings
+from localspec.diagnosis.facts import Machine, Place, Terminal
+from localspec.diagnosis.findings import Finding
 from localspec.errors import EngineError
 from localspec.runtime import cores, devices
 from localspec.runtime.devices import Device
@@ -127,13 +128,13 @@ def machine(**changes: Any) -> Machine:
 
 
 def one_finding(**changes: Any) -> Finding:
-    (finding,) = diagnosis.machine_findings(machine(**changes))
+    (finding,) = findings.machine_findings(machine(**changes))
     return finding
 
 
 def test_no_gpu_is_no_finding() -> None:
-    assert list(diagnosis.machine_findings(machine())) == []
-    assert list(diagnosis.machine_findings(machine(devices=(GPU, CPU), nvidia_gpus=("Card",), cores=2))) == []
+    assert list(findings.machine_findings(machine())) == []
+    assert list(findings.machine_findings(machine(devices=(GPU, CPU), nvidia_gpus=("Card",), cores=2))) == []
 
 
 def test_an_nvidia_gpu_that_is_not_used() -> None:
@@ -174,8 +175,8 @@ def test_what_is_slow_and_why(changes: dict[str, Any], expected: str) -> None:
 def test_an_x86_container_on_an_arm_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(sys, "platform", "linux")
-    assert diagnosis._is_emulated("processor : 0\nCPU implementer : 0x61\n")
-    assert not diagnosis._is_emulated("processor : 0\nflags : fpu avx2\n")
+    assert facts._is_emulated("processor : 0\nCPU implementer : 0x61\n")
+    assert not facts._is_emulated("processor : 0\nflags : fpu avx2\n")
 
 
 def terminal(**changes: Any) -> list[str]:
@@ -187,7 +188,7 @@ def terminal(**changes: Any) -> list[str]:
         "colors": 256,
         "unicode": True,
     }
-    return [finding.text for finding in diagnosis.terminal_findings(Terminal(**(values | changes)))]
+    return [finding.text for finding in findings.terminal_findings(Terminal(**(values | changes)))]
 
 
 def test_terminals() -> None:
@@ -210,11 +211,11 @@ def test_terminals() -> None:
     ],
 )
 def test_colours(environment: dict[str, str], colors: int) -> None:
-    assert diagnosis._colors(environment) == colors
+    assert facts._colors(environment) == colors
 
 
 def test_places() -> None:
     places = {"data": Place(Path("somewhere"), 0, "it may not be written"), "cache": Place(Path("c"), 1, "")}
-    (finding,) = diagnosis.place_findings(places)
+    (finding,) = findings.place_findings(places)
     assert finding.level == "error"
     assert "LOCALSPEC_HOME" in finding.text
