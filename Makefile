@@ -33,7 +33,7 @@ check: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 env: python
 	@"$(PYTHON)" scripts/setup_env.py --accel "$(ACCEL)"
