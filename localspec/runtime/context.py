@@ -11,6 +11,7 @@ import numpy as np
 
 from localspec.errors import EngineError, NotEnoughMemoryError, RollbackRefusedError, UsageError
 from localspec.runtime.library import forget_errors, lib, recent_errors
+from localspec.runtime.load import SpareCores
 from localspec.runtime.model import LlamaModel, looks_like_memory
 from localspec.runtime.threads import ThreadGovernor
 from localspec.target import Outputs
@@ -83,6 +84,7 @@ class LlamaContext:
             raise UsageError(f"There is no KV cache type '{kv_type}'; use one of: {', '.join(KV_TYPES)}.")
         self.model = model
         self._governor = ThreadGovernor(cores) if threads is None else None
+        self._spare = SpareCores()
         self._threads = threads or cores
         self.max_batch = min(batch, capacity)
         self.max_rows = min(MAX_ROWS, self.max_batch)
@@ -183,7 +185,7 @@ class LlamaContext:
             detail = f": {lines[-1]}" if lines else ""
             raise EngineError(f"llama.cpp failed to decode {count} tokens (code {code}){detail}.")
         if self._governor:
-            self._governor.observe(threads, count, ended - began, ended)
+            self._governor.observe(threads, count, ended - began, ended, self._spare.read(ended))
 
     def _rows(self, count: int) -> Rows:
         shape = (count, self.model.vocabulary_size)

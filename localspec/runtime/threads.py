@@ -3,7 +3,8 @@
 llama.cpp's threads wait for each other actively at every operation: while another program takes one core, a
 pass that counts on all cores waits for the slowest, and one thread fewer can be more than twice as fast.
 The governor keeps a recent time per (threads, width of the pass), tries a neighbouring level for single
-passes, and moves when that is faster.
+passes, and moves when that is faster. More threads than there are idle cores can cost seconds for a single
+pass (each of its thousand operations waits for the scheduler), so that is tried only where cores are idle.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass, field
 
-_PROBE_UP_NS = 400_000_000
-"""How often more threads are tried: one pass that may not pay, two or three times a second."""
+_PROBE_UP_NS = 200_000_000
+"""How often more threads are tried while cores are idle; each try that does not pay doubles the pause."""
+_LONGEST_PAUSE_NS = 5_000_000_000
+_IDLE_SHARE = 0.7
+"""Idle cores wanted for each thread more."""
 _PROBE_DOWN_NS = 2_000_000_000
 """How often fewer threads are tried while nothing looks wrong."""
 _PASSES_A_PROBE = 30
 """Passes between two probes at least, so that probing stays cheap where a pass takes long."""
 _STALE_NS = 1_500_000_000
 """Times older than this say nothing about the machine now."""
-_SLOW = 1.35
-"""A pass that takes this much longer than usual makes the governor try fewer threads at once."""
+_SLOW, _STALLED = 1.35, 4.0
+"""Two passes or a single one that take so much longer than usual make the governor try fewer at once."""
 _GAIN = 0.94
 """Another level must need at most this share of the current level's time."""
 _WEIGHT = 0.4
@@ -72,6 +76,7 @@ class ThreadGovernor:
         self._probe: int | None = None
         self._slow_passes = 0
         self._last_up = self._last_down = 0
+        self._pause_up = _PROBE_UP_NS
         self._started = False
 
     @property
@@ -79,7 +84,7 @@ class ThreadGovernor:
         """Threads for the next pass."""
         return self._levels[self._place if self._probe is None else self._probe]
 
-    def observe(self, threads: int, width: int, elapsed: int, now: int) -> None:
+    def observe(self, threads: int, width: int, elapsed: int, now: int, spare: float | None = None) -> None:
         """Learn from a pass.
 
         Args:
@@ -87,6 +92,7 @@ class ThreadGovernor:
             width: tokens of the pass.
             elapsed: its time in nanoseconds.
             now: nanoseconds of the clock at its end.
+            spare: idle cores lately, None where that is unknown.
         """
         if len(self._levels) == 1 or threads not in self._known:
             return
@@ -100,27 +106,32 @@ class ThreadGovernor:
         if self._probe is not None:
             self._judge(width, now)
             return
-        self._slow_passes = self._slow_passes + 1 if slow else 0
-        self._maybe_probe(now, _PASSES_A_PROBE * elapsed)
+        self._slow_passes = self._slow_passes + slow if slow else 0
+        self._maybe_probe(now, _PASSES_A_PROBE * elapsed, spare)
 
-    def _is_slow(self, threads: int, width: int, elapsed: int) -> bool:
-        """Whether a pass took clearly longer than usual; the usual time rises slowly, falls at once."""
+    def _is_slow(self, threads: int, width: int, elapsed: int) -> int:
+        """1 for a pass that took clearly longer than usual, 2 for one that stalled, else 0.
+
+        The usual time rises slowly and falls at once.
+        """
         usual = self._usual.get((threads, width))
         if usual is None or elapsed < usual:
             self._usual[threads, width] = float(elapsed)
-            return False
+            return 0
         self._usual[threads, width] = usual * 1.002
-        return elapsed > usual * _SLOW
+        return (elapsed > usual * _SLOW) + (elapsed > usual * _STALLED)
 
-    def _maybe_probe(self, now: int, pause: int) -> None:
+    def _maybe_probe(self, now: int, pause: int, spare: float | None) -> None:
         top = len(self._levels) - 1
         due = now - self._last_down >= max(_PROBE_DOWN_NS, pause)
         if self._place > 0 and (due or self._slow_passes >= 2):
             self._last_down = now
             self._start_probe(self._place - 1)
-        elif self._place < top and now - self._last_up >= max(_PROBE_UP_NS, pause):
-            self._last_up = now
-            self._start_probe(self._place + 1)
+        elif self._place < top and now - self._last_up >= max(self._pause_up, pause):
+            more = self._levels[self._place + 1] - self._levels[self._place]
+            if spare is None or spare >= _IDLE_SHARE * more:
+                self._last_up = now
+                self._start_probe(self._place + 1)
 
     def _start_probe(self, place: int) -> None:
         self._slow_passes = 0
@@ -137,3 +148,6 @@ class ThreadGovernor:
         if current is not None and other is not None and other < current * _GAIN:
             self._place = probed
             self._last_up = self._last_down = now
+            self._pause_up = _PROBE_UP_NS
+        elif probed > self._place and current is not None:
+            self._pause_up = min(self._pause_up * 2, _LONGEST_PAUSE_NS)

@@ -20,6 +20,7 @@ def simulate(
     start: int = 0,
     widths: tuple[int, ...] = (1,),
     noise: float = 0.03,
+    spare: Callable[[int], float] | None = None,
 ) -> tuple[int, list[tuple[int, int]], float]:
     """Run passes for `seconds`; returns the clock, (time, threads) of each pass, share of the best."""
     generator = random.Random(start)
@@ -28,7 +29,8 @@ def simulate(
         threads, width = governor.threads, generator.choice(widths)
         elapsed = cost(threads, width) * (1 + generator.uniform(-noise, noise))
         now += int(elapsed * MS)
-        governor.observe(threads, width, int(elapsed * MS), now)
+        left = spare(threads) if spare else None
+        governor.observe(threads, width, int(elapsed * MS), now, left)
         trace.append((now, threads))
         useful += min(cost(count, width) for count in range(1, 9)) * MS
     return now, trace, useful / (now - start)
@@ -42,34 +44,59 @@ def one_neighbour(threads: int, width: int) -> float:
     return {1: 10.0, 2: 23.0}.get(threads, 1e9) * (1 + 0.1 * (width - 1))
 
 
+def all_idle(threads: int) -> float:
+    return 2.0 - threads
+
+
+def none_idle(threads: int) -> float:
+    return 0.0
+
+
 @pytest.mark.parametrize("widths", [(1,), (1, 9), tuple(range(1, 10))])
 def test_follows_a_neighbour_within_a_second_both_ways(widths):
     governor = ThreadGovernor(2)
-    now, _, share = simulate(governor, 3, idle, widths=widths)
+    now, _, share = simulate(governor, 3, idle, widths=widths, spare=all_idle)
     assert share > 0.97
     changed = now
-    now, trace, _ = simulate(governor, 4, one_neighbour, start=now, widths=widths)
+    now, trace, _ = simulate(governor, 4, one_neighbour, start=now, widths=widths, spare=none_idle)
     late = [threads for when, threads in trace if when - changed > 1000 * MS]
     assert late.count(1) / len(late) > 0.95
     changed = now
-    now, trace, _ = simulate(governor, 4, idle, start=now, widths=widths)
+    now, trace, _ = simulate(governor, 4, idle, start=now, widths=widths, spare=all_idle)
     late = [threads for when, threads in trace if when - changed > 1000 * MS]
     assert late.count(2) / len(late) > 0.95
 
 
-def test_probing_costs_little_while_a_neighbour_stays():
+def test_more_threads_than_idle_cores_are_never_tried():
+    governor = ThreadGovernor(2)
+    now, _, _ = simulate(governor, 1, one_neighbour, spare=none_idle)
+    _, trace, _ = simulate(governor, 30, one_neighbour, start=now, spare=none_idle)
+    assert {threads for _, threads in trace} == {1}
+
+
+def test_without_knowledge_of_idle_cores_tries_get_rare_and_still_find_back():
     governor = ThreadGovernor(2)
     now, _, _ = simulate(governor, 2, one_neighbour)
-    _, _, share = simulate(governor, 10, one_neighbour, start=now)
-    assert share > 0.94
+    now, trace, share = simulate(governor, 20, one_neighbour, start=now)
+    assert [threads for _, threads in trace].count(2) <= 10
+    assert share > 0.98
+    _, trace, _ = simulate(governor, 8, idle, start=now)
+    assert [threads for _, threads in trace[-100:]].count(2) >= 99
 
 
 def test_a_single_slow_pass_changes_nothing():
     governor = ThreadGovernor(2)
-    now, _, _ = simulate(governor, 1, idle)
-    governor.observe(2, 1, 40 * MS, now + 40 * MS)
-    _, trace, _ = simulate(governor, 0.3, idle, start=now + 40 * MS)
+    now, _, _ = simulate(governor, 1, idle, spare=all_idle)
+    governor.observe(2, 1, 25 * MS, now + 25 * MS, 0.0)
+    _, trace, _ = simulate(governor, 0.3, idle, start=now + 25 * MS, spare=all_idle)
     assert [threads for _, threads in trace].count(2) >= len(trace) - 2
+
+
+def test_a_single_stalled_pass_is_enough_to_try_fewer():
+    governor = ThreadGovernor(2)
+    now, _, _ = simulate(governor, 1, idle, spare=all_idle)
+    governor.observe(2, 1, 800 * MS, now + 800 * MS, 0.0)
+    assert governor.threads == 1
 
 
 def test_one_core_has_nothing_to_choose():
