@@ -61,6 +61,7 @@ class LlamaContext:
         flash_attention: None lets llama.cpp decide.
         kv_type: element type of the cache, a key of `KV_TYPES`.
         sequences: sequences at most; a tree of n leaves needs n + 1.
+        spare: idle cores, watched since before the model was read, so that the first pass fits the load.
 
     Raises:
         NotEnoughMemoryError: cache or compute buffers do not fit.
@@ -78,13 +79,15 @@ class LlamaContext:
         flash_attention: bool | None = None,
         kv_type: str = "f16",
         sequences: int = 1,
+        spare: SpareCores | None = None,
     ) -> None:
         low = lib()
         if kv_type not in KV_TYPES:
             raise UsageError(f"There is no KV cache type '{kv_type}'; use one of: {', '.join(KV_TYPES)}.")
         self.model = model
-        self._governor = ThreadGovernor(cores) if threads is None else None
-        self._spare = SpareCores()
+        self._spare = spare or SpareCores()
+        idle = self._spare.read(time.perf_counter_ns())
+        self._governor = ThreadGovernor(cores, idle) if threads is None else None
         self._threads = threads or cores
         self.max_batch = min(batch, capacity)
         self.max_rows = min(MAX_ROWS, self.max_batch)

@@ -14,6 +14,7 @@ from localspec.models.gguf import GGUFHeader, estimate_memory, read_header
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.cores import physical_cores
 from localspec.runtime.devices import backend_name, devices
+from localspec.runtime.load import SpareCores
 from localspec.runtime.model import LlamaModel
 from localspec.runtime.offload import Demand, layers_that_fit
 from localspec.types import EngineOptions
@@ -49,6 +50,7 @@ def load(path: Path, options: EngineOptions, progress: Callable[[float], None] |
         UsageError: options out of range.
     """
     _check(options)
+    spare = SpareCores()
     header = read_header(path)
     gpus = [device for device in devices() if device.kind in ("gpu", "igpu")]
     free = sum(device.free_bytes for device in gpus)
@@ -61,7 +63,7 @@ def load(path: Path, options: EngineOptions, progress: Callable[[float], None] |
         layers = layers_that_fit(demand, free, len(gpus))
     while True:
         try:
-            model, context = _open(path, options, capacity, layers, progress)
+            model, context = _open(path, options, capacity, layers, spare, progress)
         except NotEnoughMemoryError:
             if options.gpu_layers is not None or layers == 0:
                 raise
@@ -97,7 +99,12 @@ def describe(loaded: LoadedModel, name: str, *, draft: str, speculation: bool, r
 
 
 def _open(
-    path: Path, options: EngineOptions, capacity: int, layers: int, progress: Callable[[float], None] | None
+    path: Path,
+    options: EngineOptions,
+    capacity: int,
+    layers: int,
+    spare: SpareCores,
+    progress: Callable[[float], None] | None,
 ) -> tuple[LlamaModel, LlamaContext]:
     model = LlamaModel(path, gpu_layers=layers, progress=progress)
     everything_on_gpu = layers > model.layers
@@ -112,6 +119,7 @@ def _open(
             cores=physical_cores(),
             flash_attention=options.flash_attention,
             kv_type=options.kv_type,
+            spare=spare,
         )
     except BaseException:
         model.close()

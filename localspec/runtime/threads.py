@@ -64,15 +64,17 @@ class ThreadGovernor:
 
     Args:
         cores: threads that an idle machine should use.
+        spare: idle cores beside the one that this process keeps busy; None where that is unknown.
     """
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, spare: float | None = None) -> None:
         self._levels = sorted(
             {cores, max(1, cores - 1), max(1, cores - 2), max(1, cores // 2), max(1, cores // 4), 1}
         )
         self._known = {threads: _Level() for threads in self._levels}
         self._usual: dict[tuple[int, int], float] = {}
-        self._place = len(self._levels) - 1
+        fitting = [level for level in self._levels if spare is None or level - 1 <= spare + 1 - _IDLE_SHARE]
+        self._place = max(len(fitting) - 1, 0)
         self._probe: int | None = None
         self._slow_passes = 0
         self._last_up = self._last_down = 0
