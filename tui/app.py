@@ -66,8 +66,10 @@ class LocalspecApp(App[None], inherit_bindings=False):
         self.exit(return_code=SIGNALLED + number)
 
     def action_help(self) -> None:
-        """Show the help, once."""
-        if not isinstance(self.screen, HelpScreen):
+        """Show the help, or close it."""
+        if isinstance(self.screen, HelpScreen):
+            self.screen.dismiss()
+        else:
             self.push_screen(HelpScreen())
 
     async def action_quit(self) -> None:

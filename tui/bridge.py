@@ -68,13 +68,19 @@ class Pacer:
 
 
 class Bridge:
-    """Drains the link and the model's finder, and posts what they said, a frame at a time."""
+    """Drains the link and the model's finder, and posts what they said, a frame at a time.
+
+    Attributes:
+        quick: always look at the quickest pace, whatever it costs.
+        frames: frames posted so far.
+    """
 
     def __init__(self, chat: Chat, link: EngineLink, pacer: Pacer | None = None) -> None:
         self._chat, self._link = chat, link
         self._pacer = pacer or Pacer()
         self._wake = asyncio.Event()
         self._eager = 0
+        self.quick = False
         self.frames = 0
 
     def hurry(self) -> None:
@@ -86,8 +92,8 @@ class Bridge:
         """Post frames until cancelled."""
         while True:
             delay = self._pacer.delay(self._chat)
-            if self._eager:
-                self._eager -= 1
+            if self._eager or self.quick:
+                self._eager = max(self._eager - 1, 0)
                 delay = min(delay, FIRST_TOKEN_S)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), delay)

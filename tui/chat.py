@@ -84,6 +84,7 @@ class Chat:
         self._next_id = 1
         self._running: int | None = None
         self._on_screen = False
+        self._starting = False
         self.finder = ModelFinder(launch.resolve_model)
         self.state = LiveState(speculation=launch.options.speculation, draft=launch.options.draft.spec)
         self.conversation = self._new_conversation()
@@ -117,6 +118,8 @@ class Chat:
     def begin(self) -> None:
         """Start the engine and look for the model; returns at once."""
         self.failure = None
+        self._starting = True
+        self.state.phase = Phase.STARTING
         self._link.start()
         if self._path is None:
             self.finder.start()
@@ -129,9 +132,10 @@ class Chat:
         if wanted == "last":
             latest = self._store.latest()
             wanted = latest.id if latest else "new"
-        if isinstance(wanted, int) and not self.conversation.open(wanted):
-            self._view.show_note(f"There is no conversation {wanted}; this is a new one.", "error")
+        missing = isinstance(wanted, int) and not self.conversation.open(wanted)
         self._view.show_conversation()
+        if missing:
+            self._view.show_note(f"There is no conversation {wanted}; this is a new one.", "error")
         if self._store.notice:
             self._view.show_note(self._store.notice, "error")
 
@@ -143,7 +147,7 @@ class Chat:
         if self.queued is not None:
             return Submission.REFUSED
         self.queued = text
-        if not self._coming_up:
+        if self._down:
             self.begin()
         return Submission.QUEUED
 
@@ -176,9 +180,10 @@ class Chat:
         self._view.show_conversation()
 
     def close(self) -> None:
-        """Write what there is and end the engine."""
+        """Write what there is and end the engine. The view may be gone already: it is told nothing."""
         self.finder.abandon()
-        self._leave()
+        if self.replying:
+            self.conversation.end("cancelled", stats=self._partial_stats())
         if self._recorder is not None:
             self._recorder.close()
         self._link.close()
@@ -206,7 +211,7 @@ class Chat:
         match event:
             case Loaded(info=info):
                 self.state.apply(event)
-                self.failure = None
+                self.failure, self._starting = None, False
                 if info.speculation != self.state.wanted:
                     # Toggled while the model was loading.
                     self._send(SetSpeculation(self.state.wanted))
@@ -263,8 +268,10 @@ class Chat:
     # --- inner steps --------------------------------------------------------------------------------
 
     @property
-    def _coming_up(self) -> bool:
-        return self._link.alive and (self.finder.running or self.state.phase is not Phase.DOWN)
+    def _down(self) -> bool:
+        """Whether there is no engine with a model, and none on its way."""
+        usable = self.state.info is not None or self._starting
+        return not (usable and self._link.alive)
 
     def _load(self, path: Path) -> None:
         options = replace(self._launch.options, speculation=self.state.wanted)
@@ -313,9 +320,11 @@ class Chat:
         if not self._on_screen:
             return
         self._on_screen = False
-        if stats is None:
-            stats = partial_stats(self.state.reply, model=self._launch.model_name, draft=self.state.draft)
-        self._view.show_reply(self.conversation.end(status, text=text, stats=stats))
+        ended = self.conversation.end(status, text=text, stats=stats or self._partial_stats())
+        self._view.show_reply(ended)
+
+    def _partial_stats(self) -> dict[str, Any]:
+        return partial_stats(self.state.reply, model=self._launch.model_name, draft=self.state.draft)
 
     def _leave(self) -> None:
         """Let go of the conversation on screen; a reply that it waits for ends here."""
@@ -328,7 +337,7 @@ class Chat:
             self._running = running if self._link.alive else None
 
     def _fail(self, error: LocalspecError) -> None:
-        self.failure = error
+        self.failure, self._starting = error, False
         self.state.phase, self.state.info = Phase.DOWN, None
         self._view.show_note(str(error), "error")
         self._unqueue()

@@ -56,6 +56,15 @@ def size(value: float | None) -> str:
     return f"{value / (1 << 30):.1f} GiB"
 
 
+def sizes(used: float | None, total: float | None) -> str:
+    """One number of bytes of another, the unit once where both have the same."""
+    if used is None or total is None:
+        return DASH
+    left, right = size(used), size(total)
+    number, _, unit = left.partition(" ")
+    return f"{number if right.endswith(unit) else left} / {right}"
+
+
 def duration(seconds: float) -> str:
     """A waiting time: 12 s, 3 min, 1.5 h."""
     if seconds < 90:

@@ -119,9 +119,6 @@ class LiveState:
     def apply(self, event: Event) -> None:
         """Take one event."""
         match event:
-            case Hello():
-                if self.phase is Phase.DOWN:
-                    self.phase = Phase.STARTING
             case LoadProgress():
                 self.phase, self.load = Phase.LOADING, event
             case Loaded(info=info, memory=memory):
@@ -157,7 +154,7 @@ class LiveState:
                 self.phase = Phase.DOWN
                 self.prefill = self.load = None
                 self.info = None
-            case Note():
+            case Hello() | Note():
                 pass
 
     def _count(self, stats: StepStats) -> None:

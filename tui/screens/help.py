@@ -35,7 +35,7 @@ class HelpScreen(ModalScreen[None]):
 
     CSS_PATH = "help.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q,enter", "dismiss", "Back", id="help.back"),
+        Binding("escape,q,enter", "dismiss", "Back", id="help.back"),
     ]
 
     def compose(self) -> ComposeResult:

@@ -147,12 +147,12 @@ def _prefill(chat: Chat) -> Row:
         return [("Reading the prompt…", "muted")]
     new, done = progress.total - progress.cached, progress.done - progress.cached
     row: list[tuple[str, str]] = [
-        ("Reading the prompt  ", "muted"),
+        ("Reading the prompt ", "muted"),
         *_meter(progress.done / progress.total if progress.total else 1.0),
         (f"  {done} of {new} tokens", "muted"),
     ]
     if progress.cached:
-        row.append((f", {progress.cached} known already", "muted"))
+        row.append((f", {progress.cached} known", "muted"))
     if progress.elapsed_s > 0.2 and done > 0:
         row.append((f"  {figures.rate(done / progress.elapsed_s)} tok/s", "muted"))
     return row
@@ -163,9 +163,7 @@ def _fetching(progress: PullProgress, model_name: str) -> Row:
     row: list[tuple[str, str]] = [(f"{verb} {model_name}  ", "muted")]
     if progress.total_bytes:
         row += _meter(progress.done_bytes / progress.total_bytes)
-        row.append(
-            (f"  {figures.size(progress.done_bytes)} of {figures.size(progress.total_bytes)}", "muted")
-        )
+        row.append((f"  {figures.sizes(progress.done_bytes, progress.total_bytes)}", "muted"))
     elif progress.done_bytes:
         row.append((figures.size(progress.done_bytes), "value"))
     if progress.rate:
@@ -176,6 +174,6 @@ def _fetching(progress: PullProgress, model_name: str) -> Row:
     return row
 
 
-def _meter(share: float, width: int = 20) -> list[tuple[str, str]]:
+def _meter(share: float, width: int = 10) -> list[tuple[str, str]]:
     filled, rest = figures.bar(share, width)
     return [(filled, "bar"), (rest, "track"), (f" {share * 100:3.0f} %", "value")]

@@ -67,7 +67,7 @@ def line_row(state: LiveState, width: int) -> Row:
     memory = _headline_memory(state.memory)
     if memory is not None:
         name, used, total = memory
-        parts.append([(f"{name} ", "muted"), (_of(used, total), "value")])
+        parts.append([(f"{name} ", "muted"), (figures.sizes(used, total), "value")])
     row: list[tuple[str, str]] = []
     for part in parts:
         if row_width(row) + row_width(part) + 3 > width:
@@ -182,7 +182,7 @@ def _memory(memory: MemoryUse | None, width: int) -> list[Row]:
             rows.append(
                 spread(
                     [("VRAM", "title"), (f" {gpu.name}", "muted")],
-                    [(_of(gpu.used, gpu.total), "value")],
+                    [(figures.sizes(gpu.used, gpu.total), "value")],
                     width,
                 )
             )
@@ -195,7 +195,7 @@ def _memory(memory: MemoryUse | None, width: int) -> list[Row]:
     filled, rest = figures.bar(share, width)
     style = "bad" if share >= 0.95 else "warning" if share >= 0.9 else "bar"
     return [
-        spread([("RAM", "title")], [(_of(used, total), "value")], width),
+        spread([("RAM", "title")], [(figures.sizes(used, total), "value")], width),
         [(filled, style), (rest, "track")],
         spread(
             [("engine", "muted")],
@@ -221,16 +221,6 @@ def _headline_memory(memory: MemoryUse | None) -> tuple[str, int, int] | None:
     if gpus:
         return "VRAM", gpus[0].used, gpus[0].total
     return ("RAM", memory.system_used, memory.system_total) if memory else None
-
-
-def _of(used: float | None, total: float | None) -> str:
-    if used is None or total is None:
-        return figures.DASH
-    left = figures.size(used)
-    right = figures.size(total)
-    # The unit once, where both have the same.
-    number, _, unit = left.partition(" ")
-    return f"{number if right.endswith(unit) else left} / {right}"
 
 
 def _pair(label: str, value: str, width: int) -> Row:

@@ -69,7 +69,9 @@ class Rows(Widget):
 
     def show(self, rows: Sequence[Row]) -> None:
         """Replace the rows."""
-        old, self._rows = self._rows, list(rows)
+        # Titles and file names are other people's text.
+        new: list[Row] = [[(printable(text), style) for text, style in row] for row in rows]
+        old, self._rows = self._rows, new
         for y in range(max(len(old), len(self._rows))):
             if y >= len(old) or y >= len(self._rows) or old[y] != self._rows[y]:
                 self.refresh(Region(0, y, self.size.width, 1))
@@ -84,8 +86,7 @@ class Rows(Widget):
         base = self._style("")
         if y >= len(self._rows):
             return Strip.blank(self.size.width, base)
-        # Titles and file names are other people's text.
-        segments = [Segment(printable(text), self._style(name)) for text, name in self._rows[y] if text]
+        segments = [Segment(text, self._style(name)) for text, name in self._rows[y] if text]
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, name: str) -> Style:

@@ -69,6 +69,7 @@ class Transcript(ScrollView):
         self._cache: dict[int, Strip] = {}
         self._entry_styles: EntryStyles | None = None
         self._rendered_width = 0
+        self._following = True
 
     # --- content ------------------------------------------------------------------------------------
 
@@ -125,8 +126,14 @@ class Transcript(ScrollView):
         """Whether the last row is in view."""
         return self.scroll_offset.y >= self.max_scroll_y
 
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Scrolling away from the end stops following it, coming back resumes."""
+        super().watch_scroll_y(old_value, new_value)
+        self._following = self.at_end
+
     def to_end(self) -> None:
-        """Bring the last row into view."""
+        """Bring the last row into view, and keep it there."""
+        self._following = True
         self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
 
     def page(self, direction: int) -> None:
@@ -189,7 +196,7 @@ class Transcript(ScrollView):
         self._replace_tail(start, lines)
 
     def _replace_tail(self, start: int, lines: list[Line]) -> None:
-        following = self.at_end
+        following = self._following
         shorter = start + len(lines) < len(self._lines)
         self._lines[start:] = lines
         for y in [y for y in self._cache if y >= start]:
@@ -207,15 +214,15 @@ class Transcript(ScrollView):
 
     def on_resize(self) -> None:
         """Wrap everything anew when the width has changed, and stay at the same place."""
-        if self._width == self._rendered_width or not self._width:
+        if not self._width:
             return
-        following = self.at_end or not self._lines
-        place = self._place()
-        self._render_all()
+        following = self._following
+        if self._width != self._rendered_width:
+            place = self._place()
+            self._render_all()
+            self.scroll_to(y=self._row_of(place), animate=False, immediate=True)
         if following:
             self.to_end()
-        else:
-            self.scroll_to(y=self._row_of(place), animate=False, immediate=True)
 
     def _place(self) -> tuple[int, int]:
         """Entry and row within it at the top of the view."""
@@ -319,6 +326,8 @@ def _select(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
     """The strip with the characters of `span` marked; -1 as its end is the end of the row."""
     start, end = span
     text = strip.text
+    if not text:
+        return strip
     first = strip.index_to_cell_position(min(start, len(text)))
     last = strip.index_to_cell_position(min(end, len(text))) if end != -1 else strip.cell_length
     if first >= last:
