@@ -203,6 +203,8 @@ class ScriptedEngine:
         self, reply_id: int, text: str, drafted: int, accepted: int, ms: float, emitted: int | None = None
     ) -> Step:
         total = int(ms * 1e6)
+        part = total // 50
+        drafting = part if drafted else 0
         self._time_ns += total
         stats = StepStats(
             index=self._tally.steps,
@@ -216,10 +218,10 @@ class ScriptedEngine:
             source="ngram" if drafted else "",
             match_length=3 if drafted else 0,
             threads=2,
-            draft_ns=total // 50 if drafted else 0,
-            verify_ns=total * 46 // 50,
-            sample_ns=total // 50,
-            other_ns=total // 50,
+            draft_ns=drafting,
+            verify_ns=total - drafting - 2 * part,
+            sample_ns=part,
+            other_ns=part,
         )
         self._position += stats.emitted
         self._tally.add(stats)

@@ -139,7 +139,10 @@ def test_wide_tables_give_way_in_their_widest_column() -> None:
 
 def test_code_is_cut_at_the_edge_and_keeps_its_spaces() -> None:
     drawn = MarkdownRenderer(PLAIN, 20).render("```\n        deep(  1,    2)\n```")[1:]
-    assert "".join(line.text[line.lead :].rstrip("\n")[:16] for line in drawn).rstrip() == "        deep(  1,    2)"
+    assert (
+        "".join(line.text[line.lead :].rstrip("\n")[:16] for line in drawn).rstrip()
+        == "        deep(  1,    2)"
+    )
     assert drawn[0].glue == ""
 
 
