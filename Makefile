@@ -24,7 +24,7 @@ chat: env $(VENV)/default-model
 	@$(BIN)/python -m localspec chat $(ARGS)
 
 $(VENV)/default-model: | env
-	@$(BIN)/python -m localspec models pull smollm2 && touch $@
+	@$(BIN)/python -m localspec models pull smollm2 >/dev/null && touch $@
 
 test: dev
 	@$(BIN)/python -m pytest $(ARGS)
