@@ -147,8 +147,8 @@ class Worker:
         if 0 < info.trained_context < info.context:
             self._outbox.put(
                 Note(
-                    f"The context of {info.context} tokens is longer than the {info.trained_context} that this "
-                    "model was trained for: expect worse replies past that point."
+                    f"The context of {info.context} tokens is longer than the {info.trained_context} that "
+                    "this model was trained for: expect worse replies past that point."
                 )
             )
 
