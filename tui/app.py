@@ -32,7 +32,6 @@ class LocalspecApp(App[None], inherit_bindings=False):
     TITLE = "localspec"
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("app"),
-        # Says how to quit, where people expect ctrl+c to do it.
         Binding("ctrl+c", "help_quit", show=False, system=True),
     ]
     COMMANDS = {ActionProvider}
@@ -71,6 +70,10 @@ class LocalspecApp(App[None], inherit_bindings=False):
             self.screen.dismiss()
         else:
             self.push_screen(HelpScreen())
+
+    def action_help_quit(self) -> None:
+        """Say how to quit where people expect ctrl+c to do it."""
+        self._chat_screen.hint("Nothing is selected to copy; ctrl+q quits.")
 
     async def action_quit(self) -> None:
         """End the app; the exit status says whether there was a model."""

@@ -187,7 +187,10 @@ def reply_stats(reply: Reply, *, model: str, draft: str) -> dict[str, Any]:
         "draft": draft,
         "finish_reason": reply.finish_reason,
         "tokens_per_second": reply.timings.tokens_per_second,
+        "prompt_tokens": reply.timings.prompt_tokens,
+        "cached_tokens": reply.timings.cached_tokens,
         "generated_tokens": reply.timings.generated_tokens,
+        "time_to_first_token_s": reply.timings.time_to_first_token_s,
         "acceptance_rate": reply.speculation.acceptance_rate,
         "acceptance_length": reply.speculation.acceptance_length,
     }

@@ -64,7 +64,10 @@ class ChatScreen(Screen[None]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        self.chat.open_first()
+        try:
+            self.chat.open_first()
+        except StorageError as error:
+            self.show_note(str(error), "error")
         self.chat.begin()
         self._run_bridge()
         self._refresh_figures()
@@ -84,7 +87,7 @@ class ChatScreen(Screen[None]):
         """Send what the user wrote, or keep it until it can be sent."""
         outcome = self.chat.submit(event.text)
         if outcome is Submission.REFUSED:
-            self._activity.hint("One message is waiting already; esc takes it back.")
+            self.hint("One message is waiting already; esc takes it back.")
             return
         self._prompt.take()
         self.bridge.hurry()
@@ -97,8 +100,9 @@ class ChatScreen(Screen[None]):
         self.set_class(small, "-small")
         self.query_one("#small", Rows).show(
             [
-                [(f"Make this window at least {columns} × {rows}", "value")],
-                [(f"(it is {event.size.width} × {event.size.height}).", "muted")],
+                [("This window is too small", "value")],
+                [("for the chat: make it", "value")],
+                [(f"at least {columns} × {rows}.", "value")],
             ]
         )
         if not small and self.focused is None:
@@ -134,6 +138,10 @@ class ChatScreen(Screen[None]):
     def give_back(self, text: str) -> None:
         """A message returns to the prompt."""
         self._prompt.give_back(text)
+
+    def hint(self, text: str) -> None:
+        """Show a sentence for a few seconds."""
+        self._activity.hint(text)
 
     # --- actions ------------------------------------------------------------------------------------
 
@@ -225,10 +233,10 @@ class ChatScreen(Screen[None]):
 
     def _copy(self, text: str, what: str) -> None:
         if not text:
-            self._activity.hint(f"There is nothing to copy: {what} does not exist yet.")
+            self.hint(f"There is nothing to copy: {what} does not exist yet.")
             return
         self.app.copy_to_clipboard(text)
-        self._activity.hint(f"Copied {what} through the terminal (OSC 52), {len(text)} characters.")
+        self.hint(f"Copied {what} through the terminal (OSC 52), {len(text)} characters.")
 
     def _refresh_figures(self) -> None:
         state, name = self.chat.state, self._launch.model_name
