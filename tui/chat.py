@@ -25,7 +25,7 @@ from localspec.messages import (
     SetSpeculation,
     Step,
 )
-from localspec.models.sources import PullProgress
+from localspec.models.progress import PullProgress
 from localspec.stats.recorder import Recorder
 from tui.conversation import Conversation, Message, partial_stats, reply_stats
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent, ModelFinder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.models.sources import PullProgress
+from localspec.models.progress import PullProgress
 from tui.launch import ResolveModel
 
 

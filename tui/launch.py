@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from localspec.models.sources import PullProgress
+from localspec.models.progress import PullProgress
 from localspec.types import EngineOptions, SamplingParams
 
 ResolveModel = Callable[[Callable[[PullProgress], None]], Path]

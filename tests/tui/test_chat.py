@@ -93,6 +93,7 @@ async def test_f2_in_the_middle_of_a_reply() -> None:
         assert [command.enabled for command in app.engine.of(SetSpeculation)] == [False]
         assert "speculation off" in app.title
         assert "switched off" in app.panel.text
+        assert "Speculation: switched off" in app.activity
         await app.step("text")
         await app.pilot.press("f2")
         await app.until(lambda: app.chat.state.speculating is True)

@@ -160,7 +160,7 @@ def test_footers_say_what_was_measured_and_why_it_ended() -> None:
     }
     message = Message("assistant", "text", stats=stats)
     assert footer(message) == (
-        "61.4 tok/s · 284 tokens · 71 % accepted · 3.84 per pass · ended at the longest length allowed"
+        "61.4 tok/s · 284 tokens · 71 % accepted · 3.84 per pass · length limit reached"
     )
     assert footer(replace(message, status="cancelled")).endswith("· stopped")
     assert footer(Message("assistant", "", "failed")) == "not finished"

@@ -13,6 +13,7 @@ from textual.screen import Screen
 from localspec.chat.store import Store
 from localspec.client import EngineLink
 from localspec.errors import StorageError
+from localspec.messages import SpeculationChanged
 from tui.bridge import Bridge
 from tui.chat import Chat, NoteKind, Submission
 from tui.conversation import Message
@@ -42,6 +43,7 @@ class ChatScreen(Screen[None]):
     def __init__(self, launch: Launch, link: EngineLink, store: Store) -> None:
         super().__init__()
         self._launch, self._store = launch, store
+        self._toggled = False
         self.chat = Chat(launch, link, store, self)
         self.bridge = Bridge(self.chat, link)
 
@@ -81,6 +83,10 @@ class ChatScreen(Screen[None]):
     def on_engine_frame(self, frame: EngineFrame) -> None:
         """Take one frame of events."""
         self.chat.handle(frame.events)
+        for event in frame.events:
+            if isinstance(event, SpeculationChanged) and self._toggled:
+                self._toggled = False
+                self.hint(f"Speculation: {event.reason}.")
         self._refresh_figures()
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
@@ -159,6 +165,7 @@ class ChatScreen(Screen[None]):
     def action_toggle_speculation(self) -> None:
         """Switch speculation on or off."""
         self.chat.set_speculation(not self.chat.state.wanted)
+        self._toggled = True
         self._acted()
 
     def action_new_chat(self) -> None:

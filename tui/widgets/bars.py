@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.cells import cell_len
 from textual import events
 
-from localspec.models.sources import PullProgress
+from localspec.models.progress import PullProgress
 from tui import figures
 from tui.chat import Chat
 from tui.conversation import title_of

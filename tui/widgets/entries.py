@@ -64,10 +64,12 @@ class Answer:
         self.growing = message.status == "streaming"
         self._footer = "" if self.growing else footer(message)
         self._stream: MarkdownStream | None = None
+        self._width = 0
 
     def render(self, styles: EntryStyles, width: int) -> list[Line]:
         """Rows of its Markdown, and the figures under it."""
-        self._stream = MarkdownStream(MarkdownRenderer(styles.markdown, _measure(width)))
+        self._width = _measure(width)
+        self._stream = MarkdownStream(MarkdownRenderer(styles.markdown, self._width))
         self._stream.append(printable(self._source))
         if not self.growing:
             self._stream.finish()
@@ -90,7 +92,8 @@ class Answer:
         margin = Segment(" " * MARGIN)
         lines = self._stream.lines[start:] if self._stream else []
         if not self.growing:
-            lines = [*lines, to_line(styled(self._footer, styles.footer)), BLANK]
+            figures_below = wrap(styled(self._footer, styles.footer), self._width)
+            lines = [*lines, *(to_line(row, glue) for row, glue in figures_below), BLANK]
         return indent(lines, margin, margin, decoration=True)
 
 
@@ -152,9 +155,9 @@ def footer(message: Message) -> str:
     elif message.status == "cancelled":
         parts.append("stopped")
     elif stats.get("finish_reason") == "length":
-        parts.append("ended at the longest length allowed")
+        parts.append("length limit reached")
     elif stats.get("finish_reason") == "context":
-        parts.append("ended with a full context")
+        parts.append("context full")
     return " · ".join(parts)
 
 

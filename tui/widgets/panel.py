@@ -7,7 +7,7 @@ import textwrap
 from localspec.messages import DeviceMemory, MemoryUse
 from tui import figures
 from tui.state import LiveState
-from tui.widgets.rows import BLANK_ROW, Row, Rows, row_width, spread
+from tui.widgets.rows import BLANK_ROW, Row, Rows, cut, row_width, spread
 
 POSITIONS = 8
 """Draft positions that get a bar, where there is room."""
@@ -37,8 +37,8 @@ def panel_rows(state: LiveState, width: int, height: int) -> list[Row]:
     gauges = [*_context(state, width), BLANK_ROW, *_memory(state.memory, width)]
     advice = _advice(state, width)
     needed = len(speed) + len(speculation) + len(gauges) + 2
-    if height - needed < len(times) + 1:
-        times = times[:1]
+    if height - needed < len(times) + 6:
+        times = _times_in_short(state, width)
     spare = height - needed - len(times) - 1
     if spare >= len(advice) + 3:
         spare -= len(advice)
@@ -158,6 +158,19 @@ def _times(state: LiveState, width: int) -> list[Row]:
             ]
         )
     return rows
+
+
+def _times_in_short(state: LiveState, width: int) -> list[Row]:
+    tally = state.reply
+    parts: list[tuple[str, str]] = []
+    for name, spent in (
+        ("draft", tally.draft_ns),
+        ("verify", tally.verify_ns),
+        ("rest", tally.sample_ns + tally.other_ns),
+    ):
+        each = f"{spent / tally.emitted / 1e6:.1f}" if tally.emitted else figures.DASH
+        parts += [(f"{name} ", "muted"), (f"{each} ", "value")]
+    return [_times(state, width)[0], cut(parts, width)]
 
 
 def _context_text(state: LiveState) -> str:

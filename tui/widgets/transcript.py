@@ -21,6 +21,9 @@ from tui.widgets.entries import Answer, Entry, EntryStyles, Greeting, Notice, Qu
 SHOWN = 60
 """Entries that are drawn at first; earlier ones follow when the user scrolls to the top."""
 
+CACHED = 1000
+"""Drawn rows that are kept for scrolling back and forth."""
+
 _CODE_TOKENS = {
     "Token.Comment": "comment",
     "Token.Keyword": "keyword",
@@ -260,6 +263,8 @@ class Transcript(ScrollView):
         index = self.scroll_offset.y + y
         strip = self._cache.get(index)
         if strip is None:
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
             strip = self._cache[index] = self._draw(index)
         return strip
 
