@@ -20,7 +20,8 @@ pytestmark = pytest.mark.model
 
 @pytest.fixture
 def options(smollm2_path: Path) -> list[str]:
-    return ["--model", str(smollm2_path), "--threads", "2", "--seed", "5"]
+    # One thread: two that wait for each other take many times as long beside a busy neighbour.
+    return ["--model", str(smollm2_path), "--threads", "1", "--seed", "5"]
 
 
 def reply_of(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
@@ -77,7 +78,9 @@ def test_a_wrong_cache_type_exits_2(localspec: Command, options: list[str]) -> N
 
 def started(options: list[str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "localspec", "run", "Tell a long story.", *options, "--ignore-eos"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    # Unbuffered, or reading a little would hide more from `communicate`.
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+    child = subprocess.Popen(command, env=environment(), **pipes)
     assert child.stdout is not None
     assert child.stdout.read(20)
     return child
