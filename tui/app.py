@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from localspec import paths
 from localspec.chat.store import Store
 from localspec.client import EngineClient, EngineLink
+from localspec.errors import UsageError
 from tui.commands import ActionProvider
 from tui.keys import bindings
 from tui.launch import Launch
@@ -42,7 +43,7 @@ class LocalspecApp(App[None], inherit_bindings=False):
         self.animation_level = "none"
         self.register_theme(DARK)
         self.register_theme(LIGHT)
-        self.theme = preferred_theme()
+        self.theme = self._known_theme(launch.theme)
         self._chat_screen = ChatScreen(launch, link, store)
 
     @property
@@ -60,6 +61,12 @@ class LocalspecApp(App[None], inherit_bindings=False):
                 # Not on Windows, and not outside the main thread.
                 with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                     loop.add_signal_handler(number, self._signalled, int(number))
+
+    def _known_theme(self, name: str | None) -> str:
+        if name is not None and name not in self.available_themes:
+            known = ", ".join(sorted(self.available_themes))
+            raise UsageError(f"There is no theme '{name}'; set ui.theme to one of: {known}.")
+        return name or preferred_theme()
 
     def _signalled(self, number: int) -> None:
         self.exit(return_code=SIGNALLED + number)
@@ -93,6 +100,7 @@ def run_chat(launch: Launch, *, link: EngineLink | None = None, store: Store | N
 
     Raises:
         StorageError: conversations cannot be kept, or the recording cannot be written.
+        UsageError: an unknown theme.
     """
     kept = store or Store()
     try:

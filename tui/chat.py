@@ -26,7 +26,9 @@ from localspec.messages import (
     Step,
 )
 from localspec.models.progress import PullProgress
+from localspec.settings import fresh_seed
 from localspec.stats.recorder import Recorder
+from localspec.types import SamplingParams
 from tui.conversation import Conversation, Message, partial_stats, reply_stats
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent, ModelFinder
 from tui.launch import Launch
@@ -283,7 +285,7 @@ class Chat:
         command = Generate(
             self._next_id,
             messages=self.conversation.history(),
-            sampling=self._launch.sampling,
+            sampling=self._sampling(),
             max_tokens=self._launch.max_tokens,
         )
         self._next_id += 1
@@ -295,6 +297,10 @@ class Chat:
             self.state.phase = Phase.PREFILL
         else:
             self._end("failed")
+
+    def _sampling(self) -> SamplingParams:
+        sampling = self._launch.sampling
+        return replace(sampling, seed=fresh_seed()) if self._launch.fresh_seeds else sampling
 
     def _next(self) -> None:
         """Send the queued message, if there is one and the engine is free."""

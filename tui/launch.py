@@ -27,6 +27,9 @@ class Launch:
         max_tokens: longest reply.
         conversation: the conversation to open: an id, the last one, or a new one.
         record: JSONL file that every step's counters are written to.
+        fresh_seeds: draw a new seed for every reply; the one in `sampling` is then not used.
+        theme: name of a theme; None takes one that suits the terminal.
+        panel: whether the live panel is shown at first.
     """
 
     model_name: str
@@ -37,3 +40,6 @@ class Launch:
     max_tokens: int | None = None
     conversation: int | Literal["last", "new"] = "last"
     record: Path | None = None
+    fresh_seeds: bool = False
+    theme: str | None = None
+    panel: bool = True

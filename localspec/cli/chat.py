@@ -41,7 +41,7 @@ def chat(
 ) -> None:
     """Chat in the terminal.
 
-    Goes on with the last conversation, unless --new or --conversation says otherwise.
+    Goes on with the last conversation, unless --new, --conversation or --system says otherwise.
     """
     _need_terminal()
     if new and conversation is not None:
@@ -70,7 +70,8 @@ def chat(
         )
     )
 
-    opened: int | Literal["last", "new"] = "new" if new else "last"
+    # A system prompt belongs to the conversation that begins with it.
+    opened: int | Literal["last", "new"] = "new" if new or system is not None else "last"
     # The one place where the library knows the app.
     from tui.app import Launch, run_chat
 
@@ -83,6 +84,9 @@ def chat(
         max_tokens=plan.max_tokens,
         conversation=opened if conversation is None else conversation,
         record=record,
+        fresh_seeds=plan.settings.sampling.seed is None,
+        theme=plan.settings.ui.theme,
+        panel=plan.settings.ui.panel,
     )
     raise typer.Exit(run_chat(launch))
 

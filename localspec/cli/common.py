@@ -20,6 +20,7 @@ from localspec.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from localspec.models.registry import Resolved
     from localspec.models.sources import PullProgress
+    from localspec.settings import Settings
     from localspec.types import EngineOptions, SamplingParams
 
 
@@ -141,6 +142,7 @@ class Plan:
     sampling: SamplingParams
     system: str | None
     max_tokens: int | None
+    settings: Settings
 
     def model_file(self, on_progress: Callable[[PullProgress], None] | None = None) -> Path:
         """The model's file, fetched where it is missing; raises `DownloadError` or `ModelFileError`."""
@@ -179,6 +181,7 @@ def plan(flags: Flags) -> Plan:
         sampling=config.sampling_params(settings, model.entry.sampling.given() if model.entry else None),
         system=check_text(settings.chat.system_prompt, "The system prompt") or None,
         max_tokens=settings.chat.max_tokens,
+        settings=settings,
     )
 
 

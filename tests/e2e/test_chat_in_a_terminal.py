@@ -90,7 +90,7 @@ def engine_of(terminal: Terminal) -> psutil.Process:
 
 def test_a_day_of_a_chat(start: Start, private_home: Path, tmp_path: Path):
     recording = tmp_path / "steps.jsonl"
-    terminal = start("--record", str(recording), "--max-tokens", "2000")
+    terminal = start("--record", str(recording), "--max-tokens", "2000", "--seed", "3", "--top-k", "40")
     terminal.wait_for("localspec", "Message")
 
     # Two turns; the second prefills only what is new.

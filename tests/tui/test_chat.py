@@ -46,6 +46,19 @@ async def test_two_turns_are_sent_shown_and_kept() -> None:
         assert kept[1].stats["generated_tokens"] > 0
 
 
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_every_reply_has_a_fresh_seed_unless_the_user_fixed_one(fresh: bool) -> None:
+    engine = ScriptedEngine(["One.", "Two."])
+    async with running(engine, fresh_seeds=fresh) as app:
+        await app.ready()
+        for text, reply in (("one", "One."), ("two", "Two.")):
+            await app.send(text)
+            await app.until(lambda reply=reply: reply in app.transcript.text and not app.chat.busy)
+    seeds = [command.sampling.seed for command in engine.of(Generate)]
+    assert (len(set(seeds)) == 2) is fresh
+    assert (seeds == [7, 7]) is not fresh
+
+
 async def test_the_first_frame_comes_before_the_model() -> None:
     async with running(ScriptedEngine(load=False)) as app:
         await app.until(lambda: app.chat.state.phase is Phase.LOADING)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from localspec.errors import UsageError
 from localspec.messages import Generate
 from tests.tui.helpers import running
 from tests.tui.scripted import ScriptedEngine
@@ -52,6 +55,18 @@ async def test_f5_hides_and_shows_the_figures() -> None:
         await app.until(lambda: not app.panel.display)
         await app.pilot.press("f5")
         await app.until(lambda: app.panel.display)
+
+
+async def test_theme_and_panel_of_the_settings_are_used() -> None:
+    async with running(panel=False, theme="localspec-light") as app:
+        await app.ready()
+        assert not app.panel.display
+        assert app.app.theme == "localspec-light"
+        await app.pilot.press("f5")
+        await app.until(lambda: app.panel.display)
+    with pytest.raises(UsageError, match="no theme 'mauve'"):
+        async with running(theme="mauve"):
+            pass
 
 
 async def test_the_view_follows_the_end_only_from_the_end() -> None:

@@ -46,6 +46,7 @@ class ChatScreen(Screen[None]):
         self._toggled = False
         self.chat = Chat(launch, link, store, self)
         self.bridge = Bridge(self.chat, link)
+        self.set_class(not launch.panel, "-no-panel")
 
     def compose(self) -> ComposeResult:
         """The parts of the screen."""
