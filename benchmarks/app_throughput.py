@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -55,8 +56,10 @@ def main() -> None:
             terminal.send(PROMPT + "\r")
             terminal.wait_for("Writing")
             app = psutil.Process(terminal.process.pid)
+            terminal.blind = True
             began, used = time.monotonic(), sum(app.cpu_times()[:2])
-            terminal.wait_for("Writing", gone=True, seconds=300)
+            while not replied(Path(folder) / "data" / "conversations.db"):
+                time.sleep(0.5)
             shares.append((sum(app.cpu_times()[:2]) - used) / (time.monotonic() - began))
             terminal.send("\x11")
             terminal.wait_until_ended()
@@ -72,6 +75,16 @@ def main() -> None:
         ratio=round(paired_ratio(results["app"], results["run"]), 3),
         app_share_of_a_core=round(statistics.median(shares), 3),
     )
+
+
+def replied(database: Path) -> bool:
+    """Whether the newest reply has ended."""
+    kept = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        row = kept.execute("SELECT role, status FROM message ORDER BY id DESC LIMIT 1").fetchone()
+    finally:
+        kept.close()
+    return row is not None and row[0] == "assistant" and row[1] != "streaming"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-import xllamacpp
 from common import STORY_PROMPT, alternate, model_file, paired_ratio, parser, report
 
 from localspec.control import Off
@@ -22,7 +23,7 @@ def main() -> None:
     options.add_argument("--tokens", type=int, default=256)
     given = options.parse_args()
     path = model_file(given.model, given.file_type, given.threads)
-    server = start_server(path, given.threads)
+    server = Peer(path, given.threads)
     model = LlamaModel(path)
     context = LlamaContext(model, capacity=4096, threads=given.threads)
     session = Session(context, model, drafter=NoDrafter(), controller=Off())
@@ -40,10 +41,45 @@ def main() -> None:
         return tally.tokens_per_second
 
     def theirs() -> float:
+        return server.rate(STORY_PROMPT, given.tokens)
+
+    results = alternate({"localspec": ours, "llama-server": theirs}, given.runs)
+    ratio = paired_ratio(results["localspec"], results["llama-server"])
+    report("plain decoding, tok/s", results, file=path.name, ratio=round(ratio, 4))
+
+
+class Peer:
+    """llama-server in a process of its own, so that its waiting threads are not ours."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, child = spawn.Pipe()
+        process = spawn.Process(target=serve, args=(path, threads, child), daemon=True)
+        process.start()
+
+    def rate(self, prompt: str, tokens: int) -> float:
+        """Tokens per second of one greedy completion, as the server itself counts them."""
+        self._pipe.send((prompt, tokens))
+        return float(self._pipe.recv())
+
+
+def serve(path: Path, threads: int, pipe: Connection) -> None:
+    """The peer's process: one slot, no prompt cache."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = 4096
+    params.n_parallel = 1
+    params.cpuparams.n_threads = threads
+    params.cpuparams_batch.n_threads = threads
+    server = xllamacpp.Server(params)
+    while True:
+        prompt, tokens = pipe.recv()
         answer = server.handle_completions(
             {
-                "prompt": STORY_PROMPT,
-                "n_predict": given.tokens,
+                "prompt": prompt,
+                "n_predict": tokens,
                 "temperature": 0.0,
                 "top_k": 1,
                 "cache_prompt": False,
@@ -51,22 +87,7 @@ def main() -> None:
                 "stream": False,
             }
         )
-        return float(answer["timings"]["predicted_per_second"])
-
-    results = alternate({"localspec": ours, "llama-server": theirs}, given.runs)
-    ratio = paired_ratio(results["localspec"], results["llama-server"])
-    report("plain decoding, tok/s", results, file=path.name, ratio=round(ratio, 4))
-
-
-def start_server(path: Path, threads: int) -> xllamacpp.Server:
-    """llama-server with one slot on `path`."""
-    params = xllamacpp.CommonParams()
-    params.model.path = str(path)
-    params.n_ctx = 4096
-    params.n_parallel = 1
-    params.cpuparams.n_threads = threads
-    params.cpuparams_batch.n_threads = threads
-    return xllamacpp.Server(params)
+        pipe.send(answer["timings"]["predicted_per_second"])
 
 
 if __name__ == "__main__":

@@ -1,62 +1,63 @@
 """How many CPU threads the next pass should use, learnt from the time of the passes before it.
 
 llama.cpp's threads wait for each other actively at every operation: while another program takes one core, a
-pass that counts on all cores waits for the slowest, and one thread fewer can be more than twice as fast.
-The governor keeps a recent time per (threads, width of the pass), tries a neighbouring level for single
-passes, and moves when that is faster. More threads than there are idle cores can cost seconds for a single
-pass (each of its thousand operations waits for the scheduler), so that is tried only where cores are idle.
+pass that counts on all cores waits for the slowest, and one thread fewer can be more than twice as fast. The
+governor knows the usual time of a pass for every (threads, width) and how much slower than usual the last
+moments were. It tries a neighbouring level for single passes and moves where that is faster. More threads
+than there are idle cores can cost seconds for a single pass (each of its thousand operations waits for the
+scheduler), so that is tried only where cores are idle.
 """
 
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from collections import deque
 
-_PROBE_UP_NS = 200_000_000
-"""How often more threads are tried while cores are idle; each try that does not pay doubles the pause."""
-_LONGEST_PAUSE_NS = 5_000_000_000
-_IDLE_SHARE = 0.7
-"""Idle cores wanted for each thread more."""
-_PROBE_DOWN_NS = 2_000_000_000
+_WINDOW_NS = 250_000_000
+"""The moments over which slowness is averaged: longer than an app's redraw, shorter than patience."""
+_QUICK_NS, _LONG_NS = 200_000_000, 4_000_000_000
+"""Pause between two tries of a level, doubled from the first towards the second by each that does not pay."""
+_REGULAR_NS = 2_000_000_000
 """How often fewer threads are tried while nothing looks wrong."""
-_PASSES_A_PROBE = 30
-"""Passes between two probes at least, so that probing stays cheap where a pass takes long."""
-_STALE_NS = 1_500_000_000
-"""Times older than this say nothing about the machine now."""
-_SLOW, _STALLED = 1.35, 4.0
-"""Two passes or a single one that take so much longer than usual make the governor try fewer at once."""
+_PASSES_A_TRY, _PASSES_AN_INFORMED_TRY = 30, 5
+"""Passes between two tries at least, so that they stay cheap where a pass takes long; fewer lie between
+tries of more threads where cores are known to be idle."""
+_SLOW, _STALLED = 1.15, 4.0
+"""Slowness of the last moments, and of a single pass, that make the governor try fewer threads."""
+_WORSE = 1.25
+"""A rise of slowness by this factor since the last try ends its pause."""
 _GAIN = 0.94
 """Another level must need at most this share of the current level's time."""
-_WEIGHT = 0.4
+_IDLE_SHARE = 0.7
+"""Idle cores wanted for each thread more."""
+_DRIFT = 1.002
+"""How fast the usual time rises, a pass, towards slower ones; it falls at once."""
 
 
-@dataclass(slots=True)
-class _Level:
-    """Recent times of one thread count: width of the pass -> (nanoseconds, when)."""
+class _UsualTimes:
+    """The usual time of a pass by its width, for one thread count."""
 
-    times: dict[int, tuple[float, int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._times: dict[int, float] = {}
 
-    def observe(self, width: int, elapsed: int, now: int, *, alone: bool) -> None:
-        """Take in one pass; a probe stands `alone`: what was true at the last one may be long over."""
-        known = self.times.get(width)
-        if known is None or alone or now - known[1] > _STALE_NS:
-            self.times[width] = (float(elapsed), now)
-        else:
-            self.times[width] = (known[0] + _WEIGHT * (elapsed - known[0]), now)
+    def learn(self, width: int, elapsed: int) -> float:
+        """Take in a pass; returns what is usual for its width now."""
+        known = self._times.get(width)
+        usual = float(elapsed) if known is None else min(float(elapsed), known * _DRIFT)
+        self._times[width] = usual
+        return usual
 
-    def predict(self, width: int, now: int) -> float | None:
-        """Time of a pass of `width`, linear between known widths; None without fresh knowledge around it."""
-        fresh = sorted(w for w, (_, when) in self.times.items() if now - when <= _STALE_NS)
-        if not fresh:
+    def at(self, width: int) -> float | None:
+        """Usual nanoseconds for `width`, linear between known widths; None outside of them."""
+        if width in self._times:
+            return self._times[width]
+        widths = sorted(self._times)
+        place = bisect.bisect(widths, width)
+        if place in (0, len(widths)):
             return None
-        place = bisect.bisect_left(fresh, width)
-        if place < len(fresh) and fresh[place] == width:
-            return self.times[width][0]
-        if place in (0, len(fresh)):
-            return None
-        low, high = fresh[place - 1], fresh[place]
+        low, high = widths[place - 1], widths[place]
         share = (width - low) / (high - low)
-        return self.times[low][0] + share * (self.times[high][0] - self.times[low][0])
+        return self._times[low] + share * (self._times[high] - self._times[low])
 
 
 class ThreadGovernor:
@@ -69,17 +70,17 @@ class ThreadGovernor:
 
     def __init__(self, cores: int, spare: float | None = None) -> None:
         self._levels = sorted(
-            {cores, max(1, cores - 1), max(1, cores - 2), max(1, cores // 2), max(1, cores // 4), 1}
+            {cores, *(max(1, n) for n in (cores - 1, cores - 2, cores // 2, cores // 4, 1))}
         )
-        self._known = {threads: _Level() for threads in self._levels}
-        self._usual: dict[tuple[int, int], float] = {}
+        self._usual = {threads: _UsualTimes() for threads in self._levels}
         fitting = [level for level in self._levels if spare is None or level - 1 <= spare + 1 - _IDLE_SHARE]
         self._place = max(len(fitting) - 1, 0)
         self._probe: int | None = None
-        self._slow_passes = 0
-        self._last_up = self._last_down = 0
-        self._pause_up = _PROBE_UP_NS
-        self._started = False
+        self._recent: deque[tuple[int, int, float]] = deque()
+        self._recent_elapsed, self._recent_usual = 0, 0.0
+        self._tried_at: int | None = None
+        self._pause_up = self._pause_down = _QUICK_NS
+        self._slowness_tried = 1.0
 
     @property
     def threads(self) -> int:
@@ -96,60 +97,69 @@ class ThreadGovernor:
             now: nanoseconds of the clock at its end.
             spare: idle cores lately, None where that is unknown.
         """
-        if len(self._levels) == 1 or threads not in self._known:
+        if len(self._levels) == 1 or threads not in self._usual:
             return
-        if not self._started:
-            # Let the first passes be usual ones before trying fewer threads.
-            self._started = True
-            self._last_up = now
-            self._last_down = now - _PROBE_DOWN_NS + _PROBE_UP_NS
-        self._known[threads].observe(width, elapsed, now, alone=self._probe is not None)
-        slow = self._is_slow(threads, width, elapsed)
+        usual = self._usual[threads].learn(width, elapsed)
         if self._probe is not None:
-            self._judge(width, now)
+            self._judge(self._probe, width, elapsed, now)
             return
-        self._slow_passes = self._slow_passes + slow if slow else 0
-        self._maybe_probe(now, _PASSES_A_PROBE * elapsed, spare)
+        if self._tried_at is None:
+            # What is usual here is not known yet: a neighbour may have been there from the start.
+            self._tried_at = now - _REGULAR_NS + _QUICK_NS
+        self._remember(now, elapsed, usual)
+        self._maybe_probe(now, elapsed, stalled=elapsed > usual * _STALLED, spare=spare)
 
-    def _is_slow(self, threads: int, width: int, elapsed: int) -> int:
-        """1 for a pass that took clearly longer than usual, 2 for one that stalled, else 0.
+    @property
+    def _slowness(self) -> float:
+        """Time of the last moments' passes over their usual time, 1 or more."""
+        return self._recent_elapsed / self._recent_usual if self._recent_usual else 1.0
 
-        The usual time rises slowly and falls at once.
-        """
-        usual = self._usual.get((threads, width))
-        if usual is None or elapsed < usual:
-            self._usual[threads, width] = float(elapsed)
-            return 0
-        self._usual[threads, width] = usual * 1.002
-        return (elapsed > usual * _SLOW) + (elapsed > usual * _STALLED)
+    def _remember(self, now: int, elapsed: int, usual: float) -> None:
+        self._recent.append((now, elapsed, usual))
+        self._recent_elapsed += elapsed
+        self._recent_usual += usual
+        while len(self._recent) > 1 and now - self._recent[0][0] > _WINDOW_NS:
+            _, old_elapsed, old_usual = self._recent.popleft()
+            self._recent_elapsed -= old_elapsed
+            self._recent_usual -= old_usual
 
-    def _maybe_probe(self, now: int, pause: int, spare: float | None) -> None:
-        top = len(self._levels) - 1
-        due = now - self._last_down >= max(_PROBE_DOWN_NS, pause)
-        if self._place > 0 and (due or self._slow_passes >= 2):
-            self._last_down = now
-            self._start_probe(self._place - 1)
-        elif self._place < top and now - self._last_up >= max(self._pause_up, pause):
+    def _maybe_probe(self, now: int, elapsed: int, *, stalled: bool, spare: float | None) -> None:
+        since = now - (self._tried_at or 0)
+        slowness = self._slowness
+        if self._place > 0:
+            if slowness > self._slowness_tried * _WORSE:
+                self._pause_down = _QUICK_NS
+            slow = slowness > _SLOW and since >= self._pause_down
+            regular = since >= max(_REGULAR_NS, _PASSES_A_TRY * elapsed)
+            if stalled or slow or regular:
+                self._slowness_tried = slowness
+                self._start_probe(self._place - 1, now)
+                return
+        if self._place < len(self._levels) - 1:
             more = self._levels[self._place + 1] - self._levels[self._place]
-            if spare is None or spare >= _IDLE_SHARE * more:
-                self._last_up = now
-                self._start_probe(self._place + 1)
+            idle = spare is None or spare >= _IDLE_SHARE * more
+            passes = _PASSES_A_TRY if spare is None else _PASSES_AN_INFORMED_TRY
+            if idle and since >= max(self._pause_up, passes * elapsed):
+                self._start_probe(self._place + 1, now)
 
-    def _start_probe(self, place: int) -> None:
-        self._slow_passes = 0
+    def _start_probe(self, place: int, now: int) -> None:
         self._probe = place
+        self._tried_at = now
 
-    def _judge(self, width: int, now: int) -> None:
-        """Move to the probed level if its pass was faster than one of that width is here."""
-        probed = self._probe
-        assert probed is not None  # noqa: S101 - for the type checker
+    def _judge(self, probed: int, width: int, elapsed: int, now: int) -> None:
+        """Move to the probed level if its pass was faster than such a pass was here lately."""
         self._probe = None
-        here = self._known[self._levels[self._place]]
-        there = self._known[self._levels[probed]]
-        current, other = here.predict(width, now), there.predict(width, now)
-        if current is not None and other is not None and other < current * _GAIN:
+        usual = self._usual[self._levels[self._place]].at(width)
+        if usual is None:
+            return
+        if elapsed < usual * self._slowness * _GAIN:
             self._place = probed
-            self._last_up = self._last_down = now
-            self._pause_up = _PROBE_UP_NS
-        elif probed > self._place and current is not None:
-            self._pause_up = min(self._pause_up * 2, _LONGEST_PAUSE_NS)
+            self._tried_at = now
+            self._pause_up = self._pause_down = _QUICK_NS
+            self._slowness_tried = 1.0
+            self._recent.clear()
+            self._recent_elapsed, self._recent_usual = 0, 0.0
+        elif probed > self._place:
+            self._pause_up = min(self._pause_up * 2, _LONG_NS)
+        else:
+            self._pause_down = min(self._pause_down * 2, _LONG_NS)

@@ -114,3 +114,19 @@ def test_many_cores_leave_one_to_a_neighbour():
     _, trace, _ = simulate(governor, 4, busy, start=now)
     late = [threads for _, threads in trace[len(trace) // 2 :]]
     assert late.count(7) / len(late) > 0.9
+
+
+def test_an_app_that_redraws_now_and_then_changes_nothing():
+    """A draw of 12 ms every 220 ms slows the passes it meets; two threads still beat one."""
+    governor = ThreadGovernor(2)
+    now, useful, trace = 0, 0.0, []
+    while now < 20_000 * MS:
+        threads = governor.threads
+        clean = idle(threads, 1) * MS
+        drawing = threads == 2 and (now % (220 * MS)) + clean > 208 * MS
+        elapsed = int(clean + (12 * MS if drawing else 0))
+        now += elapsed
+        useful += 7.5 * MS
+        governor.observe(threads, 1, elapsed, now, 0.9 if threads == 1 else 0.0)
+        trace.append(threads)
+    assert trace.count(2) / len(trace) > 0.97
