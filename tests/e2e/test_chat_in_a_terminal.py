@@ -90,7 +90,7 @@ def engine_of(terminal: Terminal) -> psutil.Process:
 
 def test_a_day_of_a_chat(start: Start, private_home: Path, tmp_path: Path):
     recording = tmp_path / "steps.jsonl"
-    terminal = start("--record", str(recording), "--max-tokens", "2000", "--seed", "3", "--top-k", "40")
+    terminal = start("--record", str(recording), "--max-tokens", "2000", "--temperature", "0")
     terminal.wait_for("localspec", "Message")
 
     # Two turns; the second prefills only what is new.
@@ -103,7 +103,9 @@ def test_a_day_of_a_chat(start: Start, private_home: Path, tmp_path: Path):
     assert second["cached_tokens"] >= first["prompt_tokens"] + first["generated_tokens"] - 2
     assert second["prompt_tokens"] - second["cached_tokens"] < 25
 
-    # f2 in the middle of a reply, both ways.
+    # f2 in the middle of a reply, both ways; greedy, this model tells a long story in a new chat only.
+    terminal.send(CTRL_N)
+    terminal.wait_for("Chat with")
     before = len(list(read_steps(recording)))
     terminal.send(LONG + ENTER)
     wait_for_steps(recording, lambda steps: len(steps) > before + 10)
@@ -136,12 +138,10 @@ def test_a_day_of_a_chat(start: Start, private_home: Path, tmp_path: Path):
     assert b"\x1b[?1049l" in terminal.written.split(b"\x1b[?1049h")[-1]
 
     # Opened again, the conversation is there and goes on.
-    again = start()
+    again = start("--max-tokens", "40")
     again.wait_for("lighthouse keeper", "stopped")
     again.send("Thanks." + ENTER)
     assert len(wait_for_messages(private_home, 8)) == 8
-    again.send(CTRL_N)
-    again.wait_for("lighthouse keeper", gone=True)
     again.send(CTRL_Q)
     assert again.wait_until_ended() == 0
 
@@ -184,7 +184,7 @@ def test_a_killed_app_has_kept_the_reply_and_its_engine_ends(start: Start, priva
 
 
 def test_two_apps_at_once(start: Start, private_home: Path):
-    one, two = start("--new"), start("--new")
+    one, two = (start("--new", "--max-tokens", "60") for _ in range(2))
     for terminal, text in ((one, "Say one."), (two, "Say two.")):
         terminal.wait_for("localspec", "Message")
         terminal.send(text + ENTER)
