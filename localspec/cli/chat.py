@@ -12,32 +12,14 @@ from localspec.cli import common
 from localspec.errors import UsageError
 
 
+@common.with_shared_options
 def chat(
-    model: common.ModelOption = None,
-    draft: common.DraftOption = None,
-    draft_length: common.DraftLengthOption = None,
-    temperature: common.TemperatureOption = None,
-    top_k: common.TopKOption = None,
-    top_p: common.TopPOption = None,
-    min_p: common.MinPOption = None,
-    repeat_penalty: common.RepeatPenaltyOption = None,
-    presence_penalty: common.PresencePenaltyOption = None,
-    frequency_penalty: common.FrequencyPenaltyOption = None,
-    seed: common.SeedOption = None,
-    max_tokens: common.MaxTokensOption = None,
-    context: common.ContextOption = None,
-    threads: common.ThreadsOption = None,
-    gpu_layers: common.GpuLayersOption = None,
-    flash_attention: common.FlashAttentionOption = None,
-    kv_type: common.KvTypeOption = None,
-    chat_template: common.ChatTemplateOption = None,
-    system: common.SystemOption = None,
+    flags: common.Flags,
     new: Annotated[bool, typer.Option("--new", help="Start a new conversation.")] = False,
     conversation: Annotated[
         int | None, typer.Option("--conversation", min=1, metavar="ID", help="Open that conversation.")
     ] = None,
     record: common.RecordOption = None,
-    debug: common.DebugOption = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Chat in the terminal.
 
@@ -46,32 +28,10 @@ def chat(
     _need_terminal()
     if new and conversation is not None:
         raise UsageError("--new and --conversation exclude each other; give one of them.")
-    plan = common.plan(
-        common.Flags(
-            model=model,
-            draft=draft,
-            draft_length=draft_length,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repeat_penalty=repeat_penalty,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            seed=seed,
-            max_tokens=max_tokens,
-            context=context,
-            threads=threads,
-            gpu_layers=gpu_layers,
-            flash_attention=flash_attention,
-            kv_type=kv_type,
-            chat_template=chat_template,
-            system=system,
-        )
-    )
+    plan = common.plan(flags)
 
     # A system prompt belongs to the conversation that begins with it.
-    opened: int | Literal["last", "new"] = "new" if new or system is not None else "last"
+    opened: int | Literal["last", "new"] = "new" if new or flags.system is not None else "last"
     # The one place where the library knows the app.
     from tui.app import Launch, run_chat
 

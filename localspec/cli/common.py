@@ -6,12 +6,14 @@ are checked where settings from everywhere come together, so that flag and confi
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -75,7 +77,7 @@ SeedOption = Annotated[
 MaxTokensOption = Annotated[
     int | None, typer.Option("--max-tokens", "-n", metavar="N", help="Longest reply in tokens.")
 ]
-ContextOption = Annotated[int | None, typer.Option("--context", "-c", metavar="N", help="Tokens of context.")]
+ContextOption = Annotated[int | None, typer.Option("--context", metavar="N", help="Tokens of context.")]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", help="CPU threads; left out, they follow the machine's load."),
@@ -112,25 +114,55 @@ DebugOption = Annotated[
 class Flags:
     """The shared options as given on the command line; None means: not given."""
 
-    model: str | None
-    draft: str | None
-    draft_length: int | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    repeat_penalty: float | None
-    presence_penalty: float | None
-    frequency_penalty: float | None
-    seed: int | None
-    max_tokens: int | None
-    context: int | None
-    threads: int | None
-    gpu_layers: int | None
-    flash_attention: bool | None
-    kv_type: str | None
-    chat_template: Path | None
-    system: str | None
+    model: ModelOption
+    draft: DraftOption
+    draft_length: DraftLengthOption
+    temperature: TemperatureOption
+    top_k: TopKOption
+    top_p: TopPOption
+    min_p: MinPOption
+    repeat_penalty: RepeatPenaltyOption
+    presence_penalty: PresencePenaltyOption
+    frequency_penalty: FrequencyPenaltyOption
+    seed: SeedOption
+    max_tokens: MaxTokensOption
+    context: ContextOption
+    threads: ThreadsOption
+    gpu_layers: GpuLayersOption
+    flash_attention: FlashAttentionOption
+    kv_type: KvTypeOption
+    chat_template: ChatTemplateOption
+    system: SystemOption
+
+
+def with_shared_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb every option of `Flags`, and --debug; it gets them as its argument `flags`.
+
+    Typer reads options from a function's signature, so the signature is put together here.
+    """
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.signature(verb, eval_str=True)
+    own = [option for option in signature.parameters.values() if option.name != "flags"]
+    arguments = [option for option in own if option.default is inspect.Parameter.empty]
+    options = [
+        *(
+            option.replace(default=None)
+            for option in inspect.signature(Flags, eval_str=True).parameters.values()
+        ),
+        *(option for option in own if option not in arguments),
+        inspect.Parameter("debug", keyword, default=False, annotation=DebugOption),
+    ]
+
+    @functools.wraps(verb)
+    def collected(**given: Any) -> None:
+        # Its callback has done all there is to do.
+        given.pop("debug")
+        flags = Flags(**{field.name: given.pop(field.name) for field in fields(Flags)})
+        verb(flags=flags, **given)
+
+    parameters = [*arguments, *(option.replace(kind=keyword) for option in options)]
+    collected.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return collected
 
 
 @dataclass(frozen=True)

@@ -20,30 +20,13 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
+@common.with_shared_options
 def run(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to ask; - reads standard input.")],
-    model: common.ModelOption = None,
-    draft: common.DraftOption = None,
-    draft_length: common.DraftLengthOption = None,
-    temperature: common.TemperatureOption = None,
-    top_k: common.TopKOption = None,
-    top_p: common.TopPOption = None,
-    min_p: common.MinPOption = None,
-    repeat_penalty: common.RepeatPenaltyOption = None,
-    presence_penalty: common.PresencePenaltyOption = None,
-    frequency_penalty: common.FrequencyPenaltyOption = None,
-    seed: common.SeedOption = None,
-    max_tokens: common.MaxTokensOption = None,
+    flags: common.Flags,
     stop: Annotated[
         list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the reply there; may be repeated.")
     ] = None,
-    context: common.ContextOption = None,
-    threads: common.ThreadsOption = None,
-    gpu_layers: common.GpuLayersOption = None,
-    flash_attention: common.FlashAttentionOption = None,
-    kv_type: common.KvTypeOption = None,
-    chat_template: common.ChatTemplateOption = None,
-    system: common.SystemOption = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue PROMPT as it stands, without a chat template.")
     ] = False,
@@ -52,7 +35,6 @@ def run(
     ] = False,
     record: common.RecordOption = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", hidden=True)] = False,
-    debug: common.DebugOption = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Print the reply to one prompt.
 
@@ -67,31 +49,9 @@ def run(
     reply = None
     try:
         text = _read_prompt(prompt, raw=raw)
-        if raw and system is not None:
+        if raw and flags.system is not None:
             raise UsageError("--system has no place beside --raw; write it into the prompt.")
-        plan = common.plan(
-            common.Flags(
-                model=model,
-                draft=draft,
-                draft_length=draft_length,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                repeat_penalty=repeat_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                seed=seed,
-                max_tokens=max_tokens,
-                context=context,
-                threads=threads,
-                gpu_layers=gpu_layers,
-                flash_attention=flash_attention,
-                kv_type=kv_type,
-                chat_template=chat_template,
-                system=system,
-            )
-        )
+        plan = common.plan(flags)
         from localspec.cli.stream import ReplyStream
         from localspec.messages import Generate, Load
         from localspec.stats.recorder import Recorder
