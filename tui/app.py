@@ -19,7 +19,7 @@ from tui.keys import bindings
 from tui.launch import Launch
 from tui.screens.chat import ChatScreen
 from tui.screens.help import HelpScreen
-from tui.themes import DARK, LIGHT, preferred_theme
+from tui.themes import DARK, LIGHT, greys, preferred_theme
 
 __all__ = ["Launch", "LocalspecApp", "run_chat"]
 
@@ -50,6 +50,10 @@ class LocalspecApp(App[None], inherit_bindings=False):
     def chat_screen(self) -> ChatScreen:
         """The one screen that is always there."""
         return self._chat_screen
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Colours that the style sheets use and Textual's own themes do not have."""
+        return greys(self.current_theme)
 
     def on_mount(self) -> None:
         """Show the chat, and end in good order when the system asks for it."""

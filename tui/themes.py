@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from textual.color import Color
 from textual.theme import Theme
 
 DARK = Theme(
@@ -47,6 +48,16 @@ LIGHT = Theme(
         "faint": "#b9bcc2",
     },
 )
+
+
+def greys(theme: Theme) -> dict[str, str]:
+    """The app's own two colours for a theme that was not made for it: between its text and its ground."""
+    if theme.ansi:
+        # The terminal's own colours are not known, and cannot be mixed.
+        return {"muted": "ansi_bright_black", "faint": "ansi_bright_black"}
+    colors = theme.to_color_system().generate()
+    text, ground = Color.parse(colors["foreground"]), Color.parse(colors["background"])
+    return {"muted": text.blend(ground, 0.4).hex, "faint": text.blend(ground, 0.7).hex}
 
 
 def preferred_theme() -> str:

@@ -229,3 +229,19 @@ async def test_themes_redraw_the_transcript() -> None:
         app.app.theme = "localspec-light"
         await app.until(lambda: not grounds() & dark)
         assert app.transcript.text == text
+
+
+async def test_every_theme_can_be_chosen() -> None:
+    async with running() as app:
+        await app.ready()
+        for name in app.app.available_themes:
+            app.app.theme = name
+            await app.pilot.pause()
+            await app.pilot.press("f1")
+            await app.pilot.press("f1")
+            muted = app.panel.get_component_rich_style("rows--muted").color
+            assert muted is not None, name
+            assert muted != app.panel.get_component_rich_style("rows--value").color, name
+    async with running(theme="nord") as app:
+        await app.ready()
+        assert app.app.theme == "nord"
