@@ -76,11 +76,10 @@ class LiveState:
         self.reason = ""
         self.context_used: int | None = None
         self.rates: deque[float] = deque(maxlen=SAMPLES)
-        self._base_rate: float | None = None
         self.begin_reply()
 
     def begin_reply(self) -> None:
-        """Start the figures of a new reply; the sparkline and the base rate go on."""
+        """Start the figures of a new reply; the sparkline goes on."""
         self.reply = Tally()
         self.plain = Tally()
         self._window = RateWindow()
@@ -105,10 +104,11 @@ class LiveState:
 
     @property
     def base_rate(self) -> float | None:
-        """Measured tokens per second of steps without a draft; None until there were enough of them."""
-        if self.plain.steps >= PLAIN_STEPS:
-            self._base_rate = self.plain.tokens_per_second
-        return self._base_rate
+        """Measured tokens per second of this reply's steps without a draft; None until there are enough.
+
+        An earlier reply's would be of another context length, and of a machine that did other things.
+        """
+        return self.plain.tokens_per_second if self.plain.steps >= PLAIN_STEPS else None
 
     @property
     def speedup(self) -> float | None:
@@ -130,7 +130,6 @@ class LiveState:
                     info.speculation_reason,
                 )
                 self.context_used = None
-                self._base_rate = None
             case PrefillProgress():
                 self.phase, self.prefill = Phase.PREFILL, event
                 self.context_used = event.done

@@ -17,7 +17,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 FIGURES: Pairs = (
     ("tok/s", "tokens per second over the last second, by the engine's clock"),
-    ("without drafts", "the same of steps that had no draft; – until there were enough of them"),
+    ("without drafts", "tokens per second of this reply's steps that had no draft, once there are 8 of them"),
     ("gain", "the whole reply's speed over that without drafts"),
     ("accepted", "share of the drafted tokens that the model agreed with"),
     ("tokens per pass", "tokens gained from each run of the model, its own included; 1 without drafts"),
