@@ -52,7 +52,8 @@ def chat(
 
 
 def _need_terminal() -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual draws on standard error: where that goes elsewhere, the screen would stay blank.
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise UsageError("localspec chat needs a terminal; use `localspec run` in pipes.")
     if os.environ.get("TERM", "") in ("", "dumb") and os.name != "nt":
         raise UsageError("localspec chat cannot draw on a dumb terminal (TERM); use `localspec run` there.")

@@ -62,6 +62,13 @@ def test_chat_without_a_terminal_points_to_run(localspec: Command) -> None:
     assert done.stderr == b"localspec: localspec chat needs a terminal; use `localspec run` in pipes.\n"
 
 
+def test_chat_with_its_screen_redirected_is_refused(tmp_path: Path) -> None:
+    errors = tmp_path / "errors"
+    code, seen = run_in_terminal(["sh", "-c", f'"$@" 2>{errors}', "sh", *CHAT], environment())
+    assert (code, seen) == (2, "")
+    assert "needs a terminal" in errors.read_text()
+
+
 def test_chat_on_a_dumb_terminal_is_refused() -> None:
     code, seen = run_in_terminal(CHAT, {**environment(), "TERM": "dumb"})
     assert code == 2
