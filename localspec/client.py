@@ -170,9 +170,5 @@ def _why_it_ended(code: int, closing: bool) -> str:
             name = f"signal {-code}"
         hint = " (often the system running out of memory)" if name == "SIGKILL" else ""
         hint = " (llama.cpp gave up; its log says why)" if name == "SIGABRT" else hint
-        return (
-            f"The engine was ended by {name}{hint}; the reply so far is kept, the next message restarts it."
-        )
-    return (
-        f"The engine stopped with exit code {code}; the reply so far is kept, the next message restarts it."
-    )
+        return f"The engine was ended by {name}{hint}; the next message restarts it."
+    return f"The engine stopped with exit code {code}; the next message restarts it."

@@ -189,7 +189,7 @@ async def test_the_engine_dies_and_the_next_message_restarts_it() -> None:
         await app.send("one")
         await app.step("partial", drafted=2, accepted=1)
         await app.send("kept for later")
-        engine.die("The engine was ended by SIGKILL; the reply so far is kept.")
+        engine.die("The engine was ended by SIGKILL; the next message restarts it.")
         await app.until(lambda: "ended by SIGKILL" in app.transcript.text)
         assert app.transcript.text.count("SIGKILL") == 1
         assert "partial" in app.transcript.text
