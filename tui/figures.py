@@ -47,6 +47,13 @@ def count(value: int | None) -> str:
     return f"{value / 1000:.0f}k"
 
 
+def parameters(value: int) -> str:
+    """A number of weights: 135M, 1.7B, 12B."""
+    if value < 999_500_000:
+        return f"{value / 1e6:.0f}M"
+    return f"{value / 1e9:.1f}B" if value < 9_950_000_000 else f"{value / 1e9:.0f}B"
+
+
 def size(value: float | None) -> str:
     """A number of bytes."""
     if value is None:

@@ -12,6 +12,7 @@ from tui import figures
 from tui.conversation import Message, title_of
 from tui.screens.history import age
 from tui.state import PLAIN_STEPS, LiveState, Phase
+from tui.widgets.bars import model_words
 from tui.widgets.entries import footer
 from tui.widgets.panel import line_row, panel_rows
 from tui.widgets.rows import Row, cut, row_width, spread
@@ -85,12 +86,27 @@ def test_the_panel_shows_what_the_steps_add_up_to() -> None:
     assert any("212 MiB (psutil)" in row for row in rows)
 
 
+def test_a_model_is_named_with_its_own_size() -> None:
+    counted = replace(INFO, description="llama 256M Q4_K - Medium", parameters=134_515_008)
+    assert model_words(counted) == "llama 135M Q4_K - Medium"
+    assert figures.parameters(999_600_000) == "1.0B"
+    assert figures.parameters(8_190_735_360) == "8.2B"
+    assert figures.parameters(70_553_706_496) == "71B"
+
+
 def test_the_base_rate_is_measured_on_steps_without_a_draft() -> None:
     state = played(*[(0, 0)] * (PLAIN_STEPS - 1))
     assert state.base_rate is None
     state = played(*[(0, 0)] * PLAIN_STEPS, *[(3, 3)] * PLAIN_STEPS)
     assert state.base_rate == pytest.approx(100)
     assert state.speedup == pytest.approx(2.5)
+
+
+def test_a_base_rate_is_of_its_own_reply() -> None:
+    state = played(*[(0, 0)] * PLAIN_STEPS, (3, 3))
+    assert state.speedup is not None
+    state.begin_reply()
+    assert (state.base_rate, state.speedup) == (None, None)
 
 
 @pytest.mark.parametrize("height", range(12, 40))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rich.cells import cell_len
 from textual import events
 
+from localspec.messages import ModelInfo
 from localspec.models.progress import PullProgress
 from tui import figures
 from tui.chat import Chat
@@ -106,10 +107,16 @@ def title_row(chat: Chat, model_name: str, width: int) -> Row:
     ]
     left: list[tuple[str, str]] = [("localspec", "accent"), ("  ", ""), (model_name, "value")]
     if state.info is not None and width >= 100:
-        left.append((f"  {state.info.description}", "muted"))
+        left.append((f"  {model_words(state.info)}", "muted"))
     if chat.conversation.title:
         left.append((f"  ›  {chat.conversation.title}", "muted"))
     return spread(left, right, width)
+
+
+def model_words(info: ModelInfo) -> str:
+    """Architecture, size and quantization; the size counted, since llama.cpp's label is of a model class."""
+    architecture, _, rest = info.description.partition(" ")
+    return f"{architecture} {figures.parameters(info.parameters)} {rest.partition(' ')[2]}".strip()
 
 
 def activity_row(chat: Chat, model_name: str) -> Row:
