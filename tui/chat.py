@@ -378,6 +378,11 @@ class Chat:
             on_trouble=lambda error: self._view.show_note(
                 f"{error} This chat goes on, but it is not being saved.", "error"
             ),
+            on_company=lambda: self._view.show_note(
+                "This conversation goes on in another window too: what was written there is kept, and shown "
+                "when it is opened the next time.",
+                "note",
+            ),
         )
 
 

@@ -39,6 +39,7 @@ class Conversation:
 
     A row in the store is made with the first message, so that opening the app and quitting leaves nothing.
     A store that fails does not stop the chat: `on_trouble` is told once, and the conversation goes on.
+    `on_company` is told when another app has written in the same conversation since the last message.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Conversation:
         model: str,
         system_prompt: str | None,
         on_trouble: Callable[[StorageError], None],
+        on_company: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._model = model
         self._system_prompt = system_prompt or ""
         self._on_trouble = on_trouble
+        self._on_company = on_company
         self._clock = clock
         self._troubled = False
         self._saved_at = 0.0
@@ -147,16 +150,19 @@ class Conversation:
         return [message.text for message in self.messages if message.role == "user"]
 
     def _add(self, message: Message) -> None:
-        parent = self.messages[-1].row_id if self.messages else None
+        last = self.messages[-1].row_id if self.messages else None
         row_id: int | None = None
         if self._row is not None:
             conversation_id = self._row.id
             row = self._try(
+                # After the newest one, whoever wrote it: opened again, the conversation has all of them.
                 lambda: self._store.add_message(
-                    conversation_id, message.role, message.text, parent_id=parent, status=message.status
+                    conversation_id, message.role, message.text, status=message.status
                 )
             )
             row_id = row.id if row else None
+            if row and last is not None and row.parent_id != last:
+                self._on_company()
         self.messages.append(replace(message, row_id=row_id))
 
     def _update(self, message: Message, **changes: Any) -> None:

@@ -161,6 +161,8 @@ class ChatScreen(Screen[None]):
     def action_stop(self) -> None:
         """End the running reply."""
         self.chat.stop()
+        # What was said about a waiting message is no longer so.
+        self.hint("")
         self._acted()
 
     def action_toggle_speculation(self) -> None:

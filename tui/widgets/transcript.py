@@ -87,8 +87,9 @@ class Transcript(ScrollView):
 
     def ask(self, text: str, reply: Message) -> None:
         """Add a question and the reply that is about to grow; the end comes into view."""
-        if isinstance(self._entries[-1], Greeting):
-            self._entries.clear()
+        if isinstance(self._entries[0], Greeting):
+            # Notes may have come after it; they stay.
+            del self._entries[0]
             self._render_all()
         self._add(Question(text))
         self._add(Answer(reply))
