@@ -116,7 +116,8 @@ GREETING_WIDTH = 72
 
 _GREETING = (
     "Everything is computed on this machine. Speculation guesses several tokens ahead and the model checks "
-    "them together: the same answer, sooner. f2 switches it off and on, at any time."
+    "them together: the same answer, and sooner where the guesses come true. f2 switches it off and on, "
+    "at any time."
 )
 
 
