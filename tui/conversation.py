@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -12,6 +12,7 @@ from localspec.errors import StorageError
 from localspec.messages import Reply
 from localspec.stats.metrics import Tally
 from localspec.types import ChatMessage
+from tui.markdown.fences import last_fence
 
 SAVE_EVERY = 0.5
 """Seconds between two writes of a growing reply: what a crash may lose."""
@@ -143,11 +144,18 @@ class Conversation:
 
     def last_reply(self) -> str:
         """Text of the newest reply that has any."""
-        return next((m.text for m in reversed(self.messages) if m.role == "assistant" and m.text), "")
+        return next(self._replies(), "")
+
+    def last_code(self) -> str:
+        """The newest code block, in whichever reply it stands; empty where there is none."""
+        return next((code for code in map(last_fence, self._replies()) if code), "")
 
     def questions(self) -> list[str]:
         """The user's messages, oldest first."""
         return [message.text for message in self.messages if message.role == "user"]
+
+    def _replies(self) -> Iterator[str]:
+        return (m.text for m in reversed(self.messages) if m.role == "assistant" and m.text)
 
     def _add(self, message: Message) -> None:
         last = self.messages[-1].row_id if self.messages else None

@@ -104,15 +104,24 @@ async def test_control_characters_are_shown_not_executed() -> None:
 
 async def test_copying_the_reply_and_its_code() -> None:
     reply = "Text:\n\n```python\nx = 1\n```\n\nand\n\n```sh\nls -l\n```\n"
-    async with running(ScriptedEngine([reply])) as app:
+    async with running(ScriptedEngine([reply, "You are welcome."])) as app:
         await app.ready()
         await app.pilot.press("ctrl+y")
-        assert "nothing to copy" in app.activity
+        assert "no reply to copy" in app.activity
+        await app.pilot.press("ctrl+b")
+        assert "no code block to copy" in app.activity
         await app.send("hello")
         await app.until(lambda: "ls -l" in app.transcript.text and not app.chat.busy)
         await app.pilot.press("ctrl+y")
         assert app.app.clipboard == reply
         assert "OSC 52" in app.activity
+        await app.pilot.press("ctrl+b")
+        assert app.app.clipboard == "ls -l\n"
+        # The last code block stays the last one when the talk goes on without code.
+        await app.send("thanks")
+        await app.until(lambda: "welcome" in app.transcript.text and not app.chat.busy)
+        await app.pilot.press("ctrl+y")
+        assert app.app.clipboard == "You are welcome."
         await app.pilot.press("ctrl+b")
         assert app.app.clipboard == "ls -l\n"
 

@@ -19,7 +19,6 @@ from tui.chat import Chat, NoteKind, Submission
 from tui.conversation import Message
 from tui.keys import Action, bindings
 from tui.launch import Launch
-from tui.markdown.fences import last_fence
 from tui.messages import EngineFrame
 from tui.screens.history import HistoryScreen
 from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
@@ -196,11 +195,11 @@ class ChatScreen(Screen[None]):
 
     def action_copy_reply(self) -> None:
         """Copy the last reply as Markdown."""
-        self._copy(self.chat.conversation.last_reply(), "the last reply")
+        self._copy(self.chat.conversation.last_reply(), "reply")
 
     def action_copy_code(self) -> None:
         """Copy the last code block."""
-        self._copy(last_fence(self.chat.conversation.last_reply()), "the last code block")
+        self._copy(self.chat.conversation.last_code(), "code block")
 
     def action_toggle_panel(self) -> None:
         """Show or hide the live figures."""
@@ -243,10 +242,10 @@ class ChatScreen(Screen[None]):
 
     def _copy(self, text: str, what: str) -> None:
         if not text:
-            self.hint(f"There is nothing to copy: {what} does not exist yet.")
+            self.hint(f"There is no {what} to copy yet.")
             return
         self.app.copy_to_clipboard(text)
-        self.hint(f"Copied {what} through the terminal (OSC 52), {len(text)} characters.")
+        self.hint(f"Copied the last {what} through the terminal (OSC 52), {len(text)} characters.")
 
     def _refresh_figures(self) -> None:
         state, name = self.chat.state, self._launch.model_name
