@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.widgets import OptionList
 
 from localspec.errors import UsageError
 from localspec.messages import Generate
@@ -254,3 +255,14 @@ async def test_every_theme_can_be_chosen() -> None:
     async with running(theme="nord") as app:
         await app.ready()
         assert app.app.theme == "nord"
+
+
+async def test_a_long_title_takes_one_row_of_the_list() -> None:
+    async with running(size=(60, 24)) as app:
+        await app.ready()
+        for title in ("w" * 60, "many words " * 5, "日本語 " * 9):
+            app.store.create(model="scripted", title=title)
+        await app.pilot.press("ctrl+o")
+        await app.pilot.pause()
+        found = app.app.screen.query_one("#conversations", OptionList)
+        assert found.virtual_size.height == 3 * 2
