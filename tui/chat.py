@@ -232,7 +232,7 @@ class Chat:
                 self.state.apply(event)
                 ours = self.replying and event.id == self._running
                 if ours and BY_NAME.get(event.error) in (PromptTooLongError, UsageError):
-                    self.conversation.reject()
+                    self._view.give_back(self.conversation.reject())
                 if event.id == self._running:
                     self._end("failed")
                 if ours or event.id is None:

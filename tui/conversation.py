@@ -116,14 +116,15 @@ class Conversation:
         self._update(ended, content=ended.text, status=status, stats=stats)
         return ended
 
-    def reject(self) -> None:
-        """Mark the last question as one that the model must not be shown again."""
+    def reject(self) -> str:
+        """Mark the last question as one that the model must not be shown again; returns its text."""
         for index in range(len(self.messages) - 1, -1, -1):
             message = self.messages[index]
             if message.role == "user":
                 self.messages[index] = replace(message, status="failed")
                 self._update(message, status="failed")
-                return
+                return message.text
+        return ""
 
     def history(self) -> tuple[ChatMessage, ...]:
         """What the model is asked with: every turn so far, without what failed.

@@ -261,13 +261,15 @@ async def test_the_exit_status_of_an_app_without_a_model() -> None:
     assert app.app.return_code == 1
 
 
-async def test_a_prompt_that_is_too_long_is_not_shown_to_the_model_again() -> None:
+async def test_a_prompt_that_is_too_long_returns_to_be_shortened_and_is_not_sent_again() -> None:
     engine = ScriptedEngine()
     async with running(engine) as app:
         await app.ready()
         await app.send("far too long")
         engine.fail("PromptTooLongError", "The message needs 9000 tokens of 8192; shorten it.")
         await app.until(lambda: "shorten it" in app.transcript.text)
+        assert app.prompt.text == "far too long"
+        app.prompt.text = ""
         await app.send("short")
         await app.until(lambda: len(engine.of(Generate)) == 2)
         assert [m.content for m in engine.of(Generate)[1].messages] == ["short"]
