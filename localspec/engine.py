@@ -10,7 +10,7 @@ from pathlib import Path
 from localspec.chat.template import ChatTemplate
 from localspec.chat.window import Window, fit
 from localspec.control import Controller, FixedLength, Off
-from localspec.drafters import DEFAULT_LENGTH, check_spec, make_drafter
+from localspec.drafters import DEFAULT_LENGTH, make_drafter
 from localspec.errors import PromptTooLongError
 from localspec.messages import (
     Event,
@@ -62,6 +62,7 @@ class _Work:
     reply: Reply
     tally: Tally = field(default_factory=Tally)
     prefilled: Prefilled | None = None
+    whole: bool = False
     prompt_text: str = ""
     prompt_tokens: int = 0
     prompt_s: float = 0.0
@@ -90,21 +91,23 @@ class Engine:
         options: EngineOptions,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        check_spec(options.draft)
+        drafter = make_drafter(options.draft)
         began = time.perf_counter()
         self._loaded = load(path, options, progress)
         model = self._loaded.model
         self._name = name
         self._draft = options.draft
         self._enabled = options.speculation and options.draft.spec != "none"
-        self.session = Session(
-            self._loaded.context, model, drafter=make_drafter(options.draft), controller=self._controller()
-        )
-        self._template = ChatTemplate(
-            options.chat_template or model.chat_template,
-            bos=model.token_text(model.bos),
-            eos=model.token_text(model.eos),
-        )
+        self.session = Session(self._loaded.context, model, drafter=drafter, controller=self._controller())
+        try:
+            self._template = ChatTemplate(
+                options.chat_template or model.chat_template,
+                bos=model.token_text(model.bos),
+                eos=model.token_text(model.eos),
+            )
+        except BaseException:
+            self._loaded.close()
+            raise
         self._transcript = _Transcript()
         self.load_s = time.perf_counter() - began
 
@@ -214,7 +217,8 @@ class Engine:
         if work.prefilled is None:
             work.prefilled = prefilled
             work.prompt_tokens = len(prompt)
-        if len(self.session.tokens) < len(prompt):
+        work.whole = len(self.session.tokens) == len(prompt)
+        if not work.whole:
             work.reply.finish_reason = "cancelled"
 
     def _extend(self, work: _Work, sampler: Sampler, rules: StopRules) -> FinishReason | None:
@@ -246,6 +250,9 @@ class Engine:
     def _remember(self, work: _Work) -> None:
         """Keep the reply's own tokens for the next prompt, where its text says exactly the same."""
         reply, vocabulary = work.reply, self._loaded.model
+        if not work.whole:
+            # The prompt was cancelled half read: the session holds only its beginning.
+            return
         said = list(reply.token_ids)
         if said and said[-1] in vocabulary.eog_tokens:
             said.pop()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from localspec.control import Controller
 from localspec.drafters.base import Drafter
-from localspec.errors import PromptTooLongError, RollbackRefusedError
+from localspec.errors import PromptTooLongError, RollbackRefusedError, UsageError
 from localspec.messages import EmittedToken
 from localspec.sampling import Sampler
 from localspec.target import TargetContext, Vocabulary
@@ -117,9 +117,12 @@ class Session:
             cancelled: asked before every chunk; prefill then ends early, and the tokens decoded stay cached.
 
         Raises:
+            UsageError: the prompt is empty.
             PromptTooLongError: the prompt leaves no room for a single token.
             EngineError: a pass failed; the cache has been cleared.
         """
+        if not prompt:
+            raise UsageError("The prompt has no tokens; give some text, or another --chat-template.")
         if len(prompt) >= self.context.capacity:
             raise PromptTooLongError(
                 f"The prompt has {len(prompt)} tokens and the context holds {self.context.capacity}; "

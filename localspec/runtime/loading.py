@@ -156,8 +156,9 @@ def _capacity(header: GGUFHeader, options: EngineOptions, free_gpu: int) -> int:
 
 def _check(options: EngineOptions) -> None:
     checks = (
-        (options.context is None or options.context >= 16, "context must be 16 tokens or more"),
-        (options.threads is None or options.threads >= 1, "number of threads must be 1 or more"),
+        (options.context is None or 16 <= options.context < 2**31, "context must be 16 tokens or more"),
+        # ggml keeps a fixed array of 512; more end the process.
+        (options.threads is None or 1 <= options.threads <= 512, "number of threads must be 1 to 512"),
         (options.gpu_layers is None or options.gpu_layers >= 0, "number of GPU layers must be 0 or more"),
         (options.batch >= 32, "batch size must be 32 or more"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -143,6 +144,38 @@ def test_a_full_context_drops_the_oldest_turns_and_says_so(smollm2_path: Path):
         assert len(finished.reply.token_ids) > 100
     finally:
         engine.close()
+
+
+def test_a_prompt_that_was_cancelled_half_read_is_read_whole_the_next_time(engine: Engine):
+    document = user(" ".join(f"Fox number {number} jumps." for number in range(60)))
+    asked = itertools.count()
+    request = Generate(11, (document,), None, GREEDY, 5)
+    cut = engine.generate(request, cancelled=lambda: next(asked) > 1)
+    assert cut.reply.finish_reason == "cancelled"
+    assert cut.context_used < cut.reply.timings.prompt_tokens
+    again = engine.generate(request)
+    assert again.reply.timings.prompt_tokens == cut.reply.timings.prompt_tokens
+    assert again.context_used == again.reply.timings.prompt_tokens + 5
+    # The same after an empty reply, as the chat keeps it.
+    other = user(document.content.replace("Fox", "Hare"))
+    asked = itertools.count()
+    cut = engine.generate(Generate(12, (other,), None, GREEDY, 5), cancelled=lambda: next(asked) > 1)
+    assert cut.context_used < cut.reply.timings.prompt_tokens
+    turns = (other, ChatMessage("assistant", ""), user("Well?"))
+    more = engine.generate(Generate(13, turns, None, GREEDY, 1))
+    assert more.reply.timings.prompt_tokens > cut.reply.timings.prompt_tokens
+
+
+def test_a_template_that_writes_nothing_or_is_broken_is_said(smollm2_path: Path):
+    options = EngineOptions(context=256, threads=1, chat_template="{# nothing #}")
+    engine = Engine(smollm2_path, "smollm2", options)
+    try:
+        with pytest.raises(UsageError, match="no tokens"):
+            engine.generate(Generate(1, (user("Hi"),), None, GREEDY, 5))
+    finally:
+        engine.close()
+    with pytest.raises(UsageError, match="1 to 512"):
+        Engine(smollm2_path, "smollm2", EngineOptions(threads=513))
 
 
 def test_bad_options_are_refused(smollm2_path: Path, engine: Engine):

@@ -13,7 +13,7 @@ from localspec.control import FixedLength, Off
 from localspec.drafters.base import Drafter
 from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
-from localspec.errors import EngineError, PromptTooLongError
+from localspec.errors import EngineError, PromptTooLongError, UsageError
 from localspec.sampling import Sampler
 from localspec.session import Reply, Session, StopRules
 from localspec.stats.metrics import Tally
@@ -193,6 +193,13 @@ def test_a_prompt_longer_than_the_context_is_refused():
     session = Session(model, model, drafter=NoDrafter(), controller=Off())
     with pytest.raises(PromptTooLongError, match="8 tokens and the context holds 8"):
         session.prefill(PROMPT)
+
+
+def test_an_empty_prompt_is_refused():
+    model = ScriptedModel(VOCABULARY)
+    session = Session(model, model, drafter=NoDrafter(), controller=Off())
+    with pytest.raises(UsageError, match="no tokens"):
+        session.prefill([])
 
 
 def test_a_failed_pass_leaves_a_session_that_works():
