@@ -12,7 +12,12 @@ APP = "localspec"
 
 def _home() -> Path | None:
     value = os.environ.get("LOCALSPEC_HOME")
-    return Path(value).expanduser() if value else None
+    try:
+        return Path(value).expanduser() if value else None
+    except RuntimeError as error:
+        raise StorageError(
+            f"LOCALSPEC_HOME is {value}, and there is no such user; set it to a folder that can be written."
+        ) from error
 
 
 def config_dir() -> Path:

@@ -73,10 +73,10 @@ class EngineSettings(_Group):
     """How a model is loaded."""
 
     context: int | None = Field(
-        default=None, ge=1, description="Tokens of context; else the model's, at most 8192."
+        default=None, ge=1, lt=2**31, description="Tokens of context; else the model's, at most 8192."
     )
     threads: int | None = Field(
-        default=None, ge=1, description="CPU threads; else they follow the machine's load."
+        default=None, ge=1, le=512, description="CPU threads; else they follow the machine's load."
     )
     gpu_layers: int | None = Field(default=None, ge=0, description="Layers on the GPU; else all that fit.")
     flash_attention: bool | None = Field(default=None, description="Else llama.cpp decides.")
@@ -237,7 +237,8 @@ def _read(file: Path) -> dict[str, Any]:
         raise UsageError(f"Cannot read {file} ({error.strerror}); make it readable or remove it.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 text; save it as UTF-8.") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # Not `TOMLDecodeError` alone: numbers of thousands of digits and deep nesting fail in Python itself.
         raise UsageError(f"{file} is not valid TOML: {error}; correct it or remove the file.") from error
 
 

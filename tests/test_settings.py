@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import UsageError
+from localspec.errors import StorageError, UsageError
 from localspec.settings import (
     NOT_SETTINGS,
     PREFIX,
@@ -250,3 +250,23 @@ def test_settings_are_read_without_the_engine_or_the_app() -> None:
         "assert not {'llama_cpp', 'textual', 'rich', 'huggingface_hub', 'psutil'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 20_000, "a = " + "1" * 5000])
+def test_a_file_that_python_itself_cannot_read_is_a_usage_error(text: str) -> None:
+    file = write(text)
+    with pytest.raises(UsageError, match="is not valid TOML") as caught:
+        load_settings()
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(("flag", "value"), [("threads", 513), ("context", 2**31)])
+def test_sizes_that_native_code_cannot_hold_are_refused(flag: str, value: int) -> None:
+    with pytest.raises(UsageError, match=f"--{flag} cannot be"):
+        engine_options(Settings(), **{flag: value})
+
+
+def test_a_home_of_nobody_is_a_storage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", "~nobody-of-this-name/x")
+    with pytest.raises(StorageError, match="no such user"):
+        config_file()

@@ -76,7 +76,10 @@ def parse_source(text: str, base: Path) -> Source:
         return HubSource(repo=match[1], file=_inside(match[3]), revision=match[2] or "main")
     if not text:
         raise ValueError("the source is empty")
-    return FileSource(base / Path(text).expanduser())
+    try:
+        return FileSource(base / Path(text).expanduser())
+    except RuntimeError as error:
+        raise ValueError(f'"{text}" names a user that does not exist') from error
 
 
 def _inside(path: str) -> str:

@@ -147,7 +147,7 @@ class GGUFHeader:
     def _per_layer(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
         value = self._value(key)
         if isinstance(value, tuple):
-            return tuple(int(item) for item in value)
+            return tuple(item if isinstance(item, int) else 0 for item in value)
         return (value,) * self.block_count if isinstance(value, int) else default
 
     def _default_head_width(self) -> int:

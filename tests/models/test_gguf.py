@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
 import time
@@ -51,6 +52,13 @@ def test_layers_may_differ(gguf_file: Writer) -> None:
     )
     assert header.head_count_kv == (2, 0)
     assert estimate_memory(header, 10).kv_bytes == 10 * 2 * (32 + 16) * 2
+
+
+def test_heads_that_are_no_whole_numbers_count_as_none(gguf_file: Writer) -> None:
+    header = read_header(gguf_file())
+    odd = {**header.metadata, "llama.attention.head_count_kv": (float("nan"), 1.5)}
+    header = dataclasses.replace(header, metadata=odd)
+    assert header.head_count_kv == (0, 0)
 
 
 def test_a_file_that_says_little(gguf_file: Writer) -> None:

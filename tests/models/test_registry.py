@@ -179,3 +179,25 @@ def test_the_config_folder_need_not_exist() -> None:
     assert not paths.config_dir().exists()
     assert registry.entries()
     assert not paths.config_dir().exists()
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 20_000, "a = " + "1" * 5000])
+def test_a_file_that_python_itself_cannot_read_is_a_usage_error(text: str) -> None:
+    write_user_file(text)
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        registry.entries()
+
+
+def test_a_path_below_the_home_of_nobody_is_not_found() -> None:
+    with pytest.raises(NotFoundError, match="There is no file ~nobody-of-this-name"):
+        registry.resolve("~nobody-of-this-name/x.gguf")
+    write_user_file('[models.x]\nsource = "~nobody-of-this-name/x.gguf"\n')
+    with pytest.raises(UsageError, match=r"line 2: .*names a user that does not exist"):
+        registry.entries()
+
+
+def test_names_too_long_for_the_disk_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_user_file(f'[models.x]\nsource = "{"a" * 300}"\n')
+    assert registry.resolve("x").path is None
+    monkeypatch.setenv("LOCALSPEC_HOME", f"/tmp/{'a' * 300}")
+    assert registry.DEFAULT_MODEL in registry.entries()
