@@ -6,6 +6,9 @@ stays cheap, because people wait for `--help`: verbs import what is heavy inside
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import signal
 import sys
 import traceback
@@ -26,6 +29,7 @@ __all__ = ["app", "main"]
 
 INTERRUPTED = 130
 TERMINATED = 143
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class Commands(TyperGroup):
@@ -82,16 +86,37 @@ def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG0
     sys.exit(TERMINATED)
 
 
+def _prepare_streams() -> None:
+    """Closed standard streams lead nowhere, and a character that an encoding lacks is no reason to stop."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # Not closed at the end, like the streams that it stands for.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", closefd=False))
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and out.errors == "strict":
+        # Names of files may hold bytes that are no text; they leave as they came.
+        utf8 = out.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+        out.reconfigure(errors="surrogateescape" if utf8 else "replace")
+
+
 def main() -> None:
     """Entry point of the `localspec` command."""
+    _prepare_streams()
     signal.signal(signal.SIGTERM, _terminated)
-    if hasattr(signal, "SIGHUP"):
+    # `nohup` has it ignored, so that a long fetch outlives the terminal.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _terminated)
     try:
         app(prog_name="localspec")
     except Exception as error:
         if debugging():
             raise
-        what = f"{type(error).__name__}: {error}"
-        typer.echo(f"localspec: internal error ({what}); run it again with --debug to see where.", err=True)
+        typer.echo(f"localspec: {_sentence(error)}", err=True)
         sys.exit(1)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        return f"Cannot write the output ({error.strerror}); free some space there and run it again."
+    return f"internal error ({type(error).__name__}: {error}); run it again with --debug to see where."

@@ -177,12 +177,20 @@ class Plan:
     settings: Settings
 
     def model_file(self, on_progress: Callable[[PullProgress], None] | None = None) -> Path:
-        """The model's file, fetched where it is missing; raises `DownloadError` or `ModelFileError`."""
-        if self.model.path is not None or self.model.entry is None:
-            return Path(self.model.path or self.model.name)
-        from localspec.models.sources import pull
+        """The model's file, fetched where it is missing.
 
-        return pull(self.model.entry, on_progress)
+        Raises:
+            DownloadError, ModelFileError: it could not be fetched.
+            UsageError: its path is not valid UTF-8, which llama.cpp needs.
+        """
+        if self.model.path is not None or self.model.entry is None:
+            path = Path(self.model.path or self.model.name)
+        else:
+            from localspec.models.sources import pull
+
+            path = pull(self.model.entry, on_progress)
+        check_text(str(path), "The path of the model's file")
+        return path
 
 
 def plan(flags: Flags) -> Plan:

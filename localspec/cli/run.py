@@ -112,7 +112,7 @@ def _read_prompt(prompt: str, *, raw: bool) -> str:
 def _model_file(plan: common.Plan) -> Path:
     """The model's file, fetched first where it is missing, with progress on standard error."""
     if plan.model.path is not None:
-        return plan.model.path
+        return plan.model_file()
     from localspec.cli.models import progress_display
 
     typer.echo(f"Fetching {plan.model.name}.", err=True)

@@ -53,6 +53,7 @@ class ReplyStream:
         self._recorder = recorder
         self._status = StatusLine()
         self._last = "\n"
+        self._streamed = 0
 
     def answer(self, load: Load, request: Generate) -> Reply:
         """The finished reply; after one Ctrl+C its `finish_reason` is "cancelled".
@@ -79,6 +80,9 @@ class ReplyStream:
                     self._send(request)
                     asked = True
                 elif isinstance(event, Finished):
+                    # What was held back, for a stop string or half a character, when the reply was cut.
+                    self._status.clear()
+                    self._write(event.reply.text[self._streamed :])
                     return event.reply
                 else:
                     self._handle(event, load.name)
@@ -93,6 +97,7 @@ class ReplyStream:
     def _handle(self, event: Event, name: str) -> None:
         if isinstance(event, Step):
             self._status.clear()
+            self._streamed += len(event.text)
             self._write(event.text)
             if self._recorder is not None:
                 self._recorder.write(event.stats)
@@ -109,7 +114,7 @@ class ReplyStream:
             raise BY_NAME.get(event.error, EngineError)(event.message)
         elif isinstance(event, EngineExited):
             # What follows the reason speaks of a chat that goes on.
-            reason = event.message.rstrip(".").partition(";")[0]
+            reason = event.message.rstrip(".").partition("; the reply")[0]
             raise EngineDiedError(f"{reason}; the reply is incomplete, run the command again.")
 
     def _write(self, text: str) -> None:
@@ -138,7 +143,12 @@ def _counted_interrupts() -> Iterator[list[int]]:
     def press(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
         pressed.append(number)
 
-    before = signal.signal(signal.SIGINT, press)
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:
+        # A script's background job: Ctrl+C is meant for others.
+        yield pressed
+        return
+    signal.signal(signal.SIGINT, press)
     try:
         yield pressed
     finally:

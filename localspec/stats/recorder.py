@@ -40,7 +40,10 @@ class Recorder:
 
     def close(self) -> None:
         """Flush and close the file."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._failed(error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +61,10 @@ class Recorder:
             self._file.write(json.dumps(value, separators=(",", ":")) + "\n")
             self._file.flush()
         except OSError as error:
-            raise StorageError(f"Cannot write the recording {self._path} ({error.strerror}).") from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(f"Cannot write the recording {self._path} ({error.strerror}).")
 
 
 def read_steps(path: Path) -> Iterator[StepStats]:

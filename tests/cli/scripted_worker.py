@@ -106,6 +106,12 @@ class Worker:
         elif self.scenario == "dies":
             self.step(command, "Half a")
             os.kill(os.getpid(), signal.SIGKILL)
+        elif self.scenario == "aborts":
+            self.step(command, "Half a")
+            os.kill(os.getpid(), signal.SIGABRT)
+        elif self.scenario == "holds back":
+            self.step(command, "Whole")
+            self.finish(command, "Whole E", "context")
         elif self.scenario in ("endless", "deaf"):
             self.talk_until_cancelled(command)
         elif self.scenario == "echo":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import UsageError
+from localspec.errors import StorageError, UsageError
 from localspec.stats.metrics import RateWindow, Tally
 from localspec.stats.recorder import Recorder, read_steps
 from localspec.types import StepStats
@@ -81,3 +81,12 @@ def test_a_torn_last_line_is_dropped_and_a_foreign_file_refused(tmp_path: Path):
         list(read_steps(path))
     with pytest.raises(UsageError, match="Cannot read"):
         list(read_steps(tmp_path / "missing"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_a_storage_error_also_on_closing(tmp_path: Path):
+    recorder = Recorder(tmp_path / "steps.jsonl")
+    recorder.close()
+    recorder._file = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - closed by the recorder
+    with pytest.raises(StorageError, match="No space left"), recorder:
+        recorder.write(step(0))
