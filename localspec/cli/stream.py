@@ -114,7 +114,7 @@ class ReplyStream:
             raise BY_NAME.get(event.error, EngineError)(event.message)
         elif isinstance(event, EngineExited):
             # What follows the reason speaks of a chat that goes on.
-            reason = event.message.rstrip(".").partition("; the reply")[0]
+            reason = event.message.rstrip(".").partition("; the next message")[0]
             raise EngineDiedError(f"{reason}; the reply is incomplete, run the command again.")
 
     def _write(self, text: str) -> None:
