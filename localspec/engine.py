@@ -321,8 +321,10 @@ class Engine:
         """Token ids of prompt text; what was said before keeps the very tokens that it was said with."""
         known, model = self._transcript, self._loaded.model
         if known.text and text.startswith(known.text):
-            rest = text[len(known.text) :]
-            return known.tokens + model.tokenize(rest, add_special=False, parse_special=True)
+            rest = model.tokenize(text[len(known.text) :], add_special=False, parse_special=True)
+            # Only a control token is a clean cut: some vocabularies put a space before text alone.
+            if not rest or not model.token_bytes(rest[0]):
+                return known.tokens + rest
         bos = model.token_text(model.bos)
         writes_bos = bool(bos) and text.startswith(bos)
         return model.tokenize(text, add_special=not writes_bos, parse_special=True)

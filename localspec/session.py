@@ -59,11 +59,16 @@ class Emission:
 
 @dataclass
 class Reply:
-    """A reply while it grows; `finish_reason` is set when it ends."""
+    """A reply while it grows; `finish_reason` is set when it ends.
+
+    It may be continued by another call of `Session.reply`: its steps count on, and so does its clock.
+    """
 
     text: ReplyText
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    steps: int = 0
+    began_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +196,9 @@ class Session:
             EngineError: a pass failed; what was emitted before stays, the cache has been cleared.
         """
         reply = into if into is not None else Reply(ReplyText(rules.stop))
-        index = 0
-        first = last = self._clock()
+        last = self._clock()
+        if reply.began_ns is None:
+            reply.began_ns = last
         while reply.finish_reason is None:
             if rules.cancelled():
                 reply.finish_reason = "cancelled"
@@ -204,8 +210,8 @@ class Session:
                 step = self._step(sampler, rules, reply)
             now = self._clock()
             stats = StepStats(
-                index=index,
-                time_ns=now - first,
+                index=reply.steps,
+                time_ns=now - reply.began_ns,
                 position=step.position,
                 budget=step.budget,
                 drafted=len(step.draft),
@@ -222,7 +228,7 @@ class Session:
                 other_ns=now - last - step.draft_ns - step.verify_ns - step.sample_ns,
             )
             last = now
-            index += 1
+            reply.steps += 1
             self.controller.update(stats)
             tokens = tuple(
                 EmittedToken(token, "accepted" if place < step.accepted else step.verdict_kind)

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,6 +50,7 @@ _FLUSH_S = 0.04
 """Steps are sent together about this often: every line wakes the client, and on a shared CPU that costs
 tokens."""
 _ORPHAN_GRACE_S = 10.0
+_LONGEST_LOG = 4_000_000
 
 logger = logging.getLogger("localspec.worker")
 
@@ -74,14 +76,19 @@ class _Outbox:
         self._flushed_at = time.monotonic()
 
 
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A line that was no command; it is answered in its turn."""
+
+
 class Worker:
     """Runs commands one after the other until it is told to stop or its client is gone."""
 
     def __init__(self, commands: BinaryIO, events: BinaryIO) -> None:
         self._input = commands
         self._outbox = _Outbox(events)
-        self._arrived: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._later: deque[Command] = deque()
+        self._arrived: queue.SimpleQueue[Command | _Unreadable] = queue.SimpleQueue()
+        self._later: deque[Command | _Unreadable] = deque()
         self._engine: Engine | None = None
         self._stopping = False
 
@@ -95,7 +102,7 @@ class Worker:
         if self._engine:
             self._engine.close()
 
-    def _handle(self, command: Command) -> None:
+    def _handle(self, command: Command | _Unreadable) -> None:
         try:
             match command:
                 case Load():
@@ -107,7 +114,10 @@ class Worker:
                 case Shutdown():
                     self._stopping = True
                 case Cancel():
-                    pass  # the reply that it was meant for has already ended
+                    pass  # the reply that it was meant for has ended, or is told by `_between_steps`
+                case _Unreadable():
+                    unread = EngineError("The engine was sent a command that it cannot read; its log has it.")
+                    self._fail(command, unread)
         except LocalspecError as error:
             self._fail(command, error)
         except MemoryError:
@@ -123,7 +133,7 @@ class Worker:
                 ),
             )
 
-    def _fail(self, command: Command, error: LocalspecError) -> None:
+    def _fail(self, command: Command | _Unreadable, error: LocalspecError) -> None:
         request = command.id if isinstance(command, Generate) else None
         detail = "".join(traceback.format_exception(error))
         logger.error("%s", detail)
@@ -166,19 +176,25 @@ class Worker:
             self._outbox.put(self._engine.set_drafter(command.draft))
 
     def _between_steps(self) -> bool:
-        """Take what has arrived during a reply; True when the reply is to end."""
+        """Take what has arrived during a reply; True when the reply is to end.
+
+        What follows a command that must wait waits behind it, but for `Cancel`, which also ends this reply.
+        """
         cancelled = False
+        while self._later and isinstance(self._later[0], Cancel | SetSpeculation | SetDrafter):
+            command = self._later.popleft()
+            cancelled = cancelled or isinstance(command, Cancel)
+            self._handle(command)
         while not self._arrived.empty():
             command = self._arrived.get()
-            match command:
-                case Cancel():
-                    cancelled = True
-                case SetSpeculation() | SetDrafter():
-                    self._handle(command)
-                case Shutdown():
-                    self._stopping = cancelled = True
-                case _:
-                    self._later.append(command)
+            if isinstance(command, Shutdown):
+                self._stopping = cancelled = True
+                continue
+            cancelled = cancelled or isinstance(command, Cancel)
+            if self._later or isinstance(command, Load | Generate):
+                self._later.append(command)
+            else:
+                self._handle(command)
         return cancelled
 
     def _read(self) -> None:
@@ -188,6 +204,7 @@ class Worker:
                     self._arrived.put(command)
             except ValidationError:
                 logger.exception("unreadable command")
+                self._arrived.put(_Unreadable())
         # The client is gone. End after the current step, or by force where that step takes too long.
         self._arrived.put(Shutdown())
         time.sleep(_ORPHAN_GRACE_S)
@@ -214,14 +231,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _log_to(path: Path) -> None:
     try:
-        log = path.open("w", encoding="utf-8")
+        # Two apps may share the log, so it grows; now and then it starts anew.
+        mode = "w" if path.exists() and path.stat().st_size > _LONGEST_LOG else "a"
+        log = path.open(mode, encoding="utf-8")
     except OSError:
         # A log that cannot be written is no reason to refuse a chat.
         return
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
     logging.basicConfig(
-        stream=log, level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+        stream=log,
+        level=logging.DEBUG,
+        format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s",
+        force=True,
     )
 
 

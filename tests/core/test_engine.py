@@ -139,7 +139,11 @@ def test_a_full_context_drops_the_oldest_turns_and_says_so(smollm2_path: Path):
         # A reply that itself outgrows what is left goes on without older turns, then ends with the context.
         long_past = (user("Hi"), ChatMessage("assistant", "Hello. " * 40), user("Go on"))
         request = Generate(10, long_past, None, GREEDY, None, ignore_eos=True)
-        finished = engine.generate(request, listen)
+        steps: list[Step] = []
+        finished = engine.generate(
+            request, lambda event: steps.append(event) if isinstance(event, Step) else None
+        )
+        assert [step.stats.index for step in steps] == list(range(len(steps)))
         assert finished.reply.finish_reason == "context"
         assert len(finished.reply.token_ids) > 100
     finally:
@@ -210,6 +214,31 @@ def test_a_process_loads_answers_toggles_and_cancels(client: EngineClient, smoll
     assert budgets >= {0, 4}
     failed = next(event for event in seen if isinstance(event, Failed))
     assert failed.error == "UsageError"
+
+
+def test_commands_during_a_reply_keep_their_order(client: EngineClient, smollm2_path: Path):
+    load = Load(str(smollm2_path), "smollm2", EngineOptions(context=1024, threads=1))
+    long = (user("Tell a long story."),)
+    client.send(load, Generate(1, long, None, GREEDY, ignore_eos=True))
+    until(client, Step)
+    # Both replies are cancelled; the second only after it has begun.
+    client.send(Cancel(), Generate(2, long, None, GREEDY, ignore_eos=True), Cancel())
+    for number in (1, 2):
+        finished = until(client, Finished)[-1]
+        assert isinstance(finished, Finished)
+        assert (finished.id, finished.reply.finish_reason) == (number, "cancelled")
+
+
+def test_an_unreadable_command_is_answered(client: EngineClient):
+    process = client._process
+    assert process is not None
+    assert process.stdin is not None
+    process.stdin.write(b'[{"type":"dance"}]\n')
+    process.stdin.flush()
+    failed = until(client, Failed)[-1]
+    assert isinstance(failed, Failed)
+    assert "cannot read" in failed.message
+    assert client.alive
 
 
 def test_a_killed_process_is_reported_and_starts_again(client: EngineClient, smollm2_path: Path):
