@@ -109,8 +109,8 @@ async def running(
     """The app with a scripted engine; by default a manual one whose model is loaded at once."""
     engine = engine or ScriptedEngine()
     own = store or Store()
-    app = LocalspecApp(replace(LAUNCH, **launch), engine, own)
     try:
+        app = LocalspecApp(replace(LAUNCH, **launch), engine, own)
         async with app.run_test(size=size) as pilot:
             # A test has the processor to itself: frames follow each other closely.
             app.chat_screen.bridge.quick = True
