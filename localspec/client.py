@@ -40,6 +40,9 @@ class EngineLink(Protocol):
     def drain(self) -> list[Event]:
         """Every event that has arrived; never blocks."""
 
+    def kill(self) -> None:
+        """End the engine at once, whatever it is doing; `EngineExited` follows."""
+
     def close(self) -> None:
         """End the engine and wait for it."""
 
@@ -120,6 +123,11 @@ class EngineClient:
             yield event
             if isinstance(event, EngineExited):
                 return
+
+    def kill(self) -> None:
+        """End the process at once, for one that no longer answers; `EngineExited` follows."""
+        if self._process is not None:
+            self._process.kill()
 
     def close(self, timeout: float = 3.0) -> None:
         """Ask the process to end; kill it after `timeout` seconds."""

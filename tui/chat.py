@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from localspec.chat.store import Store
 from localspec.client import EngineLink
@@ -29,12 +30,14 @@ from localspec.models.progress import PullProgress
 from localspec.settings import fresh_seed
 from localspec.stats.recorder import Recorder
 from localspec.types import SamplingParams
-from tui.conversation import Conversation, Message, partial_stats, reply_stats
+from tui.conversation import Conversation, partial_stats, reply_stats
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent, ModelFinder
 from tui.launch import Launch
 from tui.state import LiveState, Phase
+from tui.view import View
 
-NoteKind = Literal["note", "error"]
+PATIENCE_S = 3.0
+"""How long an engine may take to end a reply before a second request ends the engine."""
 
 
 class Submission(Enum):
@@ -43,28 +46,6 @@ class Submission(Enum):
     SENT = auto()
     QUEUED = auto()
     REFUSED = auto()
-
-
-class View(Protocol):
-    """What the chat needs of the screen."""
-
-    def show_question(self, text: str) -> None:
-        """A user message was sent; an empty reply follows it."""
-
-    def show_growth(self, text: str) -> None:
-        """The reply has grown."""
-
-    def show_reply(self, reply: Message) -> None:
-        """The reply is final."""
-
-    def show_note(self, text: str, kind: NoteKind) -> None:
-        """Something to see once, in the transcript."""
-
-    def show_conversation(self) -> None:
-        """Another conversation is on screen."""
-
-    def give_back(self, text: str) -> None:
-        """A message that was not sent returns to the prompt."""
 
 
 class Chat:
@@ -79,10 +60,19 @@ class Chat:
         failure: why there is no model, None while there is hope.
     """
 
-    def __init__(self, launch: Launch, link: EngineLink, store: Store, view: View) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        link: EngineLink,
+        store: Store,
+        view: View,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._launch, self._link, self._store, self._view = launch, link, store, view
         self._recorder = _recorder(launch)
         self._path: Path | None = None
+        self._clock = clock
+        self._stopping_since = 0.0
         self._next_id = 1
         self._running: int | None = None
         self._on_screen = False
@@ -154,10 +144,18 @@ class Chat:
         return Submission.QUEUED
 
     def stop(self) -> None:
-        """End the running reply; a queued message returns to the prompt."""
+        """End the running reply; a queued message returns to the prompt.
+
+        An engine that has not obeyed for some seconds hangs: asked again, it is ended by force.
+        """
         self._unqueue()
-        if self.replying and not self.stopping:
+        if not self.replying:
+            return
+        if not self.stopping:
             self.stopping = self._send(Cancel())
+            self._stopping_since = self._clock()
+        elif self._clock() - self._stopping_since > PATIENCE_S:
+            self._link.kill()
 
     def set_speculation(self, enabled: bool) -> None:
         """Switch speculation on or off; takes effect within a step, even in the middle of a reply."""

@@ -165,6 +165,22 @@ def test_a_killed_engine_costs_one_line(start: Start, private_home: Path):
     assert terminal.wait_until_ended() == 0
 
 
+def test_an_engine_that_hangs_is_ended_by_a_second_stop(start: Start, private_home: Path):
+    terminal = start("--max-tokens", "300")
+    terminal.wait_for("localspec", "Message")
+    terminal.send(LONG + ENTER)
+    terminal.wait_for("tok/s", "Writing")
+    engine_of(terminal).send_signal(signal.SIGSTOP)
+    terminal.send(ESCAPE)
+    terminal.wait_for("Stopping")
+    time.sleep(3.2)
+    terminal.send(ESCAPE)
+    terminal.wait_for("SIGKILL")
+    assert wait_for_messages(private_home, 2)[1][2] == "failed"
+    terminal.send(CTRL_Q)
+    assert terminal.wait_until_ended() == 0
+
+
 def test_a_killed_app_has_kept_the_reply_and_its_engine_ends(start: Start, private_home: Path):
     terminal = start()
     terminal.wait_for("localspec", "Message")

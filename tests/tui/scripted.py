@@ -120,6 +120,9 @@ class ScriptedEngine:
             events.append(self._due.popleft()[1])
         return events
 
+    def kill(self) -> None:
+        self.die()
+
     def close(self) -> None:
         self._alive = False
 

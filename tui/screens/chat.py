@@ -15,12 +15,13 @@ from localspec.client import EngineLink
 from localspec.errors import StorageError
 from localspec.messages import SpeculationChanged
 from tui.bridge import Bridge
-from tui.chat import Chat, NoteKind, Submission
+from tui.chat import Chat, Submission
 from tui.conversation import Message
 from tui.keys import Action, bindings
 from tui.launch import Launch
 from tui.messages import EngineFrame
 from tui.screens.history import HistoryScreen
+from tui.view import NoteKind
 from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
 from tui.widgets.panel import LiveLine, LivePanel
 from tui.widgets.prompt import Prompt

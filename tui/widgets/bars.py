@@ -125,7 +125,7 @@ def activity_row(chat: Chat, model_name: str) -> Row:
     if chat.fetching is not None:
         return _fetching(chat.fetching, model_name)
     if chat.stopping:
-        return [("Stopping…", "muted")]
+        return [("Stopping…", "muted"), ("  esc again ends an engine that does not answer", "faint")]
     if chat.busy and not chat.replying:
         return [("Ending the reply of the other chat…", "muted")]
     match state.phase:
