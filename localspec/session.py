@@ -246,7 +246,6 @@ class Session:
         budget = self._budget(rules, reply)
         draft = self._propose(budget, rules) if budget.tokens else EMPTY_DRAFT
         drafted_at = clock()
-        threads = context.threads
         rows = context.decode([tokens[-1], *draft.tokens], "all")
         decoded_at = clock()
         verdict = self.verifier.verify(draft, rows, sampler, tokens)
@@ -266,7 +265,7 @@ class Session:
             emitted=emitted,
             accepted=accepted,
             verdict_kind=verdict.kind,
-            threads=threads,
+            threads=context.threads,
             draft_ns=drafted_at - begin + done_at - kept_at,
             verify_ns=decoded_at - drafted_at,
             sample_ns=sampled_at - decoded_at,

@@ -52,7 +52,7 @@ class TargetContext(Protocol):
 
     @property
     def threads(self) -> int:
-        """CPU threads that the next decode will use."""
+        """CPU threads that the last decode used."""
 
     def decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
         """Append `tokens` to the cache in one pass.

@@ -119,8 +119,8 @@ class LlamaContext:
 
     @property
     def threads(self) -> int:
-        """CPU threads that the next pass will use."""
-        return self._governor.threads if self._governor else self._threads
+        """CPU threads that the last pass used."""
+        return self._threads
 
     def decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
         """See `TargetContext.decode`."""
@@ -174,7 +174,7 @@ class LlamaContext:
 
     def _run(self, count: int) -> None:
         low = lib()
-        threads = self.threads
+        threads = self._governor.threads_for(count) if self._governor else self._threads
         if threads != self._threads:
             low.llama_set_n_threads(self._handle, threads, threads)
             self._threads = threads

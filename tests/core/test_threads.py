@@ -26,7 +26,8 @@ def simulate(
     generator = random.Random(start)
     now, trace, useful = start, [], 0.0
     while now - start < seconds * 1000 * MS:
-        threads, width = governor.threads, generator.choice(widths)
+        width = generator.choice(widths)
+        threads = governor.threads_for(width)
         elapsed = cost(threads, width) * (1 + generator.uniform(-noise, noise))
         now += int(elapsed * MS)
         left = spare(threads) if spare else None
@@ -96,7 +97,7 @@ def test_a_single_stalled_pass_is_enough_to_try_fewer():
     governor = ThreadGovernor(2)
     now, _, _ = simulate(governor, 1, idle, spare=all_idle)
     governor.observe(2, 1, 800 * MS, now + 800 * MS, 0.0)
-    assert governor.threads == 1
+    assert governor.threads_for(1) == 1
 
 
 def test_one_core_has_nothing_to_choose():
@@ -121,7 +122,7 @@ def test_an_app_that_redraws_now_and_then_changes_nothing():
     governor = ThreadGovernor(2)
     now, useful, trace = 0, 0.0, []
     while now < 20_000 * MS:
-        threads = governor.threads
+        threads = governor.threads_for(1)
         clean = idle(threads, 1) * MS
         drawing = threads == 2 and (now % (220 * MS)) + clean > 208 * MS
         elapsed = int(clean + (12 * MS if drawing else 0))
@@ -130,3 +131,16 @@ def test_an_app_that_redraws_now_and_then_changes_nothing():
         governor.observe(threads, 1, elapsed, now, 0.9 if threads == 1 else 0.0)
         trace.append(threads)
     assert trace.count(2) / len(trace) > 0.97
+
+
+def test_what_wide_passes_gain_counts_though_narrow_ones_gain_nothing():
+    """Widths 1 and 9 as on a quantized file: one token is bound by memory, nine by the cores."""
+
+    def cost(threads: int, width: int) -> float:
+        return {(1, 1): 6.8, (2, 1): 6.8, (1, 9): 60.0, (2, 9): 35.0}.get((threads, width), 1e9)
+
+    governor = ThreadGovernor(2, spare=0.0)
+    assert governor.threads_for(1) == 1
+    _, trace, _ = simulate(governor, 5, cost, widths=(1,) * 20 + (9,), spare=all_idle)
+    late = [threads for when, threads in trace if when > 2_000 * MS]
+    assert late.count(2) / len(late) > 0.95
