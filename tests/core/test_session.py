@@ -17,7 +17,13 @@ from localspec.errors import EngineError, PromptTooLongError, UsageError
 from localspec.sampling import Sampler
 from localspec.session import Reply, Session, StopRules
 from localspec.stats.metrics import Tally
-from localspec.testing import AdversarialDrafter, OracleDrafter, RandomDrafter, ScriptedModel
+from localspec.testing import (
+    AdversarialDrafter,
+    OracleDrafter,
+    RandomDrafter,
+    ScriptedModel,
+    TranscriptVerifier,
+)
 from localspec.text import ReplyText
 from localspec.types import SamplingParams, StepStats
 
@@ -232,3 +238,24 @@ def test_counters_add_up():
     assert tally.conditional_acceptance == pytest.approx(0.75, abs=0.02)
     assert steps[-1].time_ns == pytest.approx(sum(step.total_ns for step in steps), rel=1e-9)
     assert [step.index for step in steps] == list(range(len(steps)))
+
+
+def test_a_transcript_is_followed_whatever_the_model_would_have_said():
+    """The benchmarks' verifier: outcome forced, so drafters are judged on one and the same text."""
+    transcript = [7, 7, 9, 30, 4, 11, 7, 7, 9, 30, 4, 12, 5, 5, 8, 19]
+    sequence = PROMPT + transcript
+    accepted = {}
+    for drafter in (NoDrafter(), OracleDrafter(sequence), AdversarialDrafter(sequence, VOCABULARY, right=2)):
+        model = ScriptedModel(VOCABULARY)
+        session = Session(
+            model, model, drafter=drafter, controller=FixedLength(4), verifier=TranscriptVerifier(sequence)
+        )
+        session.prefill(PROMPT)
+        rules = StopRules(max_tokens=len(transcript), ignore_eos=True)
+        steps = [emission.stats for emission in session.reply(Sampler(SAMPLINGS["T=1"]), rules)]
+        assert session.tokens == sequence
+        accepted[drafter.name] = [step.accepted for step in steps]
+    assert accepted["none"] == [0] * len(transcript)
+    # Sixteen tokens, four accepted and one of the target's own a step; the last step has room for none.
+    assert accepted["oracle"] == [4, 4, 4, 0]
+    assert set(accepted["adversarial"][:-1]) == {2}
