@@ -64,12 +64,13 @@ def size(value: float | None) -> str:
 
 
 def sizes(used: float | None, total: float | None) -> str:
-    """One number of bytes of another, the unit once where both have the same."""
+    """One number of bytes of another, both in the unit of the whole, so that the width hardly changes."""
     if used is None or total is None:
         return DASH
-    left, right = size(used), size(total)
-    number, _, unit = left.partition(" ")
-    return f"{number if right.endswith(unit) else left} / {right}"
+    if total < 1 << 30:
+        return f"{used / (1 << 20):.0f} / {total / (1 << 20):.0f} MiB"
+    decimals = 1 if total < 100 << 30 else 0
+    return f"{used / (1 << 30):.{decimals}f} / {total / (1 << 30):.{decimals}f} GiB"
 
 
 def duration(seconds: float) -> str:
