@@ -9,6 +9,7 @@
     +-- NotEnoughMemoryError       exit 5   weights or context larger than memory
     +-- DownloadError              exit 1   no network, no space, a source that refuses
     +-- StorageError               exit 1   a folder or database that cannot be used
+    +-- PeerError                  exit 1   another program of a bench that refuses or is gone
     +-- EngineError                exit 1   the engine failed while working
         +-- EngineDiedError        exit 1   its process is gone
         +-- RollbackRefusedError   exit 1   the KV cache would not drop its tail
@@ -68,6 +69,10 @@ class StorageError(LocalspecError):
     """A folder or a database that cannot be read or written."""
 
 
+class PeerError(LocalspecError):
+    """Another program in a bench answered with an error, not in time, or has ended."""
+
+
 class EngineError(LocalspecError):
     """The engine failed while generating."""
 
@@ -96,6 +101,7 @@ BY_NAME: dict[str, type[LocalspecError]] = {
         NotEnoughMemoryError,
         DownloadError,
         StorageError,
+        PeerError,
         EngineError,
         EngineDiedError,
         RollbackRefusedError,

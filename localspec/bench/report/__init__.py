@@ -1,0 +1,1 @@
+"""What a bench prints and writes: tables, JSON, CSV, Markdown, pictures."""

@@ -1,0 +1,1 @@
+"""Rows of a bench's tables, derived from its measurements."""
