@@ -128,6 +128,19 @@ class Sampler:
         weights = np.exp(scaled - scaled[0])
         return ids, weights / weights.sum()
 
+    def margin(self, row: Values, position: int, history: Sequence[int], token: int, other: int) -> float:
+        """How far the score of `token` lies above that of `other` at `position`, noise included.
+
+        In units of logits divided by the temperature (of logits where greedy). Filters are left out: they
+        remove tokens and do not change scores.
+        """
+        row = self._adjusted(row, history)
+        distance = float(row[token]) - float(row[other])
+        if self.greedy:
+            return distance
+        noise = gumbel_noise(self.params.seed, position, np.array([token, other], dtype=np.int64))
+        return distance / self.params.temperature + float(noise[0] - noise[1])
+
     def _adjusted(self, row: Values, history: Sequence[int]) -> Values:
         """The row after bias and penalties; the row itself when neither is on."""
         penalized = self.penalizes and len(history) > 0

@@ -164,6 +164,7 @@ class OracleDrafter:
 
     name = "oracle"
     needs = Needs.TOKENS
+    remembers = False
 
     def __init__(self, sequence: Sequence[int]) -> None:
         self._sequence = list(sequence)
@@ -205,6 +206,7 @@ class RandomDrafter:
 
     name = "random"
     needs = Needs.TOKENS
+    remembers = False
 
     def __init__(self, vocabulary: int, seed: int = 0, *, branches: bool = False) -> None:
         self._vocabulary = vocabulary

@@ -22,10 +22,16 @@ class Drafter(Protocol):
 
     The order of calls is `begin`, then any number of `propose` and `commit` in turn; `commit` follows every
     step, also those for which nothing was proposed, so a drafter that was off knows what was said.
+
+    Attributes:
+        name: the method, as telemetry names it.
+        needs: what it must be given of the target.
+        remembers: whether it keeps what was said in earlier replies, beyond the present sequence.
     """
 
     name: str
     needs: Needs
+    remembers: bool
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Start a reply on `tokens` (the prompt); they often extend the sequence of the reply before."""

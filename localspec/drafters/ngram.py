@@ -29,6 +29,7 @@ class NgramDrafter:
 
     name = "ngram"
     needs = Needs.TOKENS
+    remembers = False
 
     def __init__(self, shortest: int = 2, longest: int = 5) -> None:
         if not 1 <= shortest <= longest:

@@ -13,6 +13,7 @@ class NoDrafter:
 
     name = "none"
     needs = Needs.TOKENS
+    remembers = False
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Nothing to prepare."""

@@ -1,0 +1,161 @@
+"""Replies of one loaded model, made the way the bench needs them: plain, forced, free or synthetic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from localspec.bench.energy import EnergyMeter
+from localspec.bench.records import Configuration, Divergence
+from localspec.bench.runs import Run
+from localspec.bench.synthetic import SyntheticDrafter, SyntheticVerifier
+from localspec.control import FixedLength, Off
+from localspec.drafters import DEFAULT_LENGTH, Drafter, make_drafter
+from localspec.drafters.none import NoDrafter
+from localspec.sampling import Sampler
+from localspec.session import Session, StopRules
+from localspec.target import TargetContext, Vocabulary
+from localspec.testing import TranscriptVerifier
+from localspec.types import DraftOptions, SamplingParams, StepStats
+from localspec.verify import CoupledVerifier, Verifier, make_verifier
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is asked of a run.
+
+    Attributes:
+        prompt: token ids.
+        tokens: reply tokens at most.
+        temperature: of the sampling; the other filters are llama.cpp's defaults.
+        seed: of the sampling.
+        forced: the recorded reply; None lets the model speak.
+        stops: whether the reply ends where the model ends it.
+    """
+
+    prompt: tuple[int, ...]
+    tokens: int
+    temperature: float = 0.0
+    seed: int = 1
+    forced: tuple[int, ...] | None = None
+    stops: bool = False
+
+
+class Driver:
+    """One context that makes one reply after the other; the prompt's cache is kept between them.
+
+    Args:
+        context: the target's cache.
+        vocabulary: its tokens.
+        clock: nanoseconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        context: TargetContext,
+        vocabulary: Vocabulary,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.context = context
+        self.vocabulary = vocabulary
+        self._clock = clock
+        self._energy = EnergyMeter()
+        self._session = Session(context, vocabulary, drafter=NoDrafter(), controller=Off(), clock=clock)
+
+    def prefill(self, prompt: Sequence[int]) -> float:
+        """Seconds to read `prompt` into an empty cache; raises `PromptTooLongError` where it does not fit."""
+        self.context.clear()
+        self._session.tokens = []
+        self._session.use_drafter(NoDrafter())
+        return self._session.prefill(prompt).seconds
+
+    def plain(self, reply: Reply) -> Run:
+        """Plain decoding, through the very step that speculation takes."""
+        return self.run(reply, NoDrafter(), None, self.verifier(reply, None))
+
+    def speculative(self, reply: Reply, configuration: Configuration, drafter: Drafter | None = None) -> Run:
+        """Decoding with drafts.
+
+        Args:
+            reply: what is asked.
+            configuration: drafter, length, rule and rates.
+            drafter: one that already remembers something; None makes a new one.
+        """
+        length = configuration.length or DEFAULT_LENGTH
+        own = drafter or make_drafter(DraftOptions(configuration.draft, configuration.length))
+        if configuration.rates:
+            own = SyntheticDrafter(own, self._sequence(reply))
+        try:
+            return self.run(reply, own, length, self.verifier(reply, configuration))
+        finally:
+            if drafter is None:
+                own.close()
+
+    def run(self, reply: Reply, drafter: Drafter, length: int | None, verifier: Verifier) -> Run:
+        """One reply; `length` None is plain decoding."""
+        session = self._session
+        session.drafter = drafter
+        session.controller = Off() if length is None else FixedLength(length)
+        session.verifier = verifier
+        begin = session.prefill(reply.prompt)
+        sampler = self.sampler(reply)
+        tokens = len(reply.forced) if reply.forced is not None else reply.tokens
+        stops = reply.stops and reply.forced is None
+        rules = StopRules(max_tokens=tokens, ignore_eos=not stops)
+        steps: list[StepStats] = []
+        overhead, clock = 0, self._clock
+        self._energy.start()
+        for emission in session.reply(sampler, rules):
+            began = clock()
+            steps.append(emission.stats)
+            overhead += clock() - began
+        joules = self._energy.stop()
+        said = tuple(session.tokens[len(reply.prompt) :])
+        return Run(
+            token_ids=said,
+            seconds=sum(step.total_ns for step in steps) * 1e-9,
+            steps=tuple(steps),
+            begin_s=begin.seconds,
+            overhead_s=overhead * 1e-9,
+            energy_j=joules,
+        )
+
+    def verifier(self, reply: Reply, configuration: Configuration | None) -> Verifier:
+        """The rule for a run: forced where a text is, by name where not."""
+        if configuration is not None and configuration.rates:
+            return SyntheticVerifier(self._sequence(reply), configuration.rates, reply.seed)
+        if reply.forced is not None:
+            return TranscriptVerifier(self._sequence(reply))
+        return CoupledVerifier() if configuration is None else make_verifier(configuration.verify)
+
+    def sampler(self, reply: Reply) -> Sampler:
+        """Filters and noise; end-of-generation tokens are forbidden where the length is fixed."""
+        forbidden = None
+        if reply.forced is None and not reply.stops:
+            forbidden = dict.fromkeys(self.vocabulary.eog_tokens, float("-inf"))
+        return Sampler(SamplingParams(temperature=reply.temperature, seed=reply.seed), forbidden)
+
+    def divergence(self, reply: Reply, plain: Sequence[int], other: Sequence[int]) -> Divergence | None:
+        """Where `other` left `plain`, and by how little plain decoding preferred its own token there.
+
+        The plain run is decoded once more, token by token, so that its rows are the very ones that decided.
+        """
+        index = next(
+            (place for place, (one, two) in enumerate(zip(plain, other, strict=False)) if one != two), None
+        )
+        if index is None:
+            return None
+        self._session.drafter = NoDrafter()
+        self._session.prefill(reply.prompt)
+        sequence = [*reply.prompt, *plain[:index]]
+        row = None
+        for token in sequence[len(reply.prompt) - 1 :]:
+            row = self.context.decode([token], "all")[0]
+        assert row is not None  # noqa: S101 - the last token of the prompt is always decoded
+        margin = self.sampler(reply).margin(row, len(sequence), sequence, plain[index], other[index])
+        self._session.tokens = sequence
+        return Divergence(index=index, plain=plain[index], other=other[index], margin=margin)
+
+    @staticmethod
+    def _sequence(reply: Reply) -> list[int]:
+        return [*reply.prompt, *(reply.forced or ())]
