@@ -226,17 +226,19 @@ class Startup(Record):
         resident_bytes: memory of the engine process after the reply.
         device_bytes: memory in use on all GPUs after the reply, other programs included; None without one.
         draft_bytes: weights and cache of a draft model; 0 for drafters without one.
+        note: why figures are missing.
     """
 
     file: str
     draft: str
     length: int | None
-    load_s: float
-    first_token_s: float
-    context_tokens: int
-    resident_bytes: int
+    load_s: float | None = None
+    first_token_s: float | None = None
+    context_tokens: int | None = None
+    resident_bytes: int | None = None
     device_bytes: int | None = None
     draft_bytes: int = 0
+    note: str | None = None
 
 
 class Settings(Record):
