@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,33 @@ def gumbel_noise(seed: int, position: int, ids: Ids) -> NDArray[np.float64]:
     uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * _TWO_TO_MINUS_53
     noise: NDArray[np.float64] = -np.log(-np.log(uniform))
     return noise
+
+
+class Purpose(IntEnum):
+    """What a stream of random numbers beside the target's own draws is for; part of its key."""
+
+    DRAFT = 1
+    ACCEPT = 2
+    CORRECTION = 3
+
+
+def stream_seed(seed: int, purpose: Purpose, root: int) -> int:
+    """Seed of a stream that is independent of `seed`'s own noise and of every other purpose and root.
+
+    Args:
+        seed: the sampling seed.
+        purpose: what the numbers are for.
+        root: number of verified tokens when the step began; it never repeats within a reply, so no number
+            is used in two steps.
+    """
+    return _mix(_mix((_mix((seed + _GOLDEN) & _MASK) ^ (purpose * _GOLDEN)) & _MASK) + root * _GOLDEN & _MASK)
+
+
+def uniform(seed: int, counter: int) -> float:
+    """A number in (0, 1), never its ends, that depends on (seed, counter) only."""
+    key = _mix(seed & _MASK)
+    bits = _mix(_mix(key + counter * _GOLDEN & _MASK) ^ key)
+    return ((bits >> 11) + 0.5) * _TWO_TO_MINUS_53
 
 
 def check_params(params: SamplingParams) -> None:
@@ -94,6 +122,16 @@ class Sampler:
         self._bias_ids = np.fromiter(bias or {}, dtype=np.int64)
         self._bias_values = np.fromiter((bias or {}).values(), dtype=np.float32)
         self._span = _FIRST_SPAN
+
+    def window(self, history: Sequence[int]) -> list[int]:
+        """A new list of the last tokens of `history`, as many as the penalties look at; empty without any.
+
+        A verifier appends the tokens that it accepts and hands the list to `sample` and `distribution`.
+        """
+        if not self.penalizes:
+            return []
+        count = self.params.penalty_last_n
+        return list(history if count < 0 else history[-count:])
 
     def sample(self, row: Values, position: int, history: Sequence[int] = ()) -> int:
         """The token for `position` (its index in the session).

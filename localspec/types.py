@@ -30,7 +30,11 @@ class Draft:
         parents: index of each node's parent, -1 for children of the root.
         confidence: estimated probability that the node survives verification, cumulative from the root.
         probs: for each node the distribution that its token was drawn from, shape [vocabulary]; empty for
-            deterministic drafters (a one-hot distribution).
+            deterministic drafters (a one-hot distribution). A shorter array is 0 beyond its end (a reduced
+            draft vocabulary).
+        replacement: how the children of one node were drawn from `probs`, in index order: independently, or,
+            where False, without replacement (each then holds the distribution of the first draw, from which
+            its elder siblings are to be taken out). Gumbel top-k is without replacement.
         source: name of the drafter, for telemetry and for acceptance estimates.
         match_length: how many trailing tokens the drafter recognised, 0 where that has no meaning.
     """
@@ -41,6 +45,7 @@ class Draft:
     probs: tuple[NDArray[np.float32], ...] = ()
     source: str = ""
     match_length: int = 0
+    replacement: bool = True
 
     @classmethod
     def chain(
@@ -96,24 +101,40 @@ class Draft:
             node = self.parents[node]
         return tuple(reversed(path))
 
+    def eldest_path(self) -> tuple[int, ...]:
+        """Node indices from the root's first child down to a leaf, always by the first child."""
+        path: list[int] = []
+        for index, parent in enumerate(self.parents):
+            if parent == (path[-1] if path else -1):
+                path.append(index)
+        return tuple(path)
+
     def best_chain(self) -> Draft:
-        """The path to the deepest most confident leaf, for contexts that cannot verify a tree."""
+        """The path to the deepest most confident leaf, for contexts that cannot verify a tree.
+
+        Where tokens were drawn at random it is the eldest path: to choose among draws by how likely they are
+        would change the distribution that they follow, and the eldest is the likeliest to be accepted anyway.
+        """
         if not self.tokens or self.is_chain:
             return self
+        if self.probs:
+            return self._along(self.eldest_path())
         depth = [len(self.path_to(node)) for node in range(len(self))]
         expected = [
             sum(self.confidence[i] for i in self.path_to(node)) if self.confidence else float(depth[node])
             for node in range(len(self))
         ]
         best = max(range(len(self)), key=lambda node: (expected[node], depth[node], -node))
-        path = self.path_to(best)
-        return Draft(
+        return self._along(self.path_to(best))
+
+    def _along(self, path: tuple[int, ...]) -> Draft:
+        """The nodes of `path` as a chain."""
+        return replace(
+            self,
             tokens=tuple(self.tokens[i] for i in path),
             parents=tuple(range(-1, len(path) - 1)),
             confidence=tuple(self.confidence[i] for i in path) if self.confidence else (),
             probs=tuple(self.probs[i] for i in path) if self.probs else (),
-            source=self.source,
-            match_length=self.match_length,
         )
 
 
