@@ -20,6 +20,7 @@ from localspec.testing import TranscriptVerifier
 from localspec.types import DraftOptions, SamplingParams, StepStats
 from localspec.verify import CoupledVerifier, Verifier, make_verifier
 
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What is asked of a run.

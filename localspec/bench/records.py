@@ -118,7 +118,8 @@ class Measurement(Record):
         counts: raw counters of the configuration.
         lengths: draft tokens of each step of the last run.
         prompt_tokens: tokens of the prompt.
-        prompt_s: median time of the prefill.
+        prompt_s: time of the prefill.
+        begin_s: median time that the drafter took to take in the prompt.
         identical: on free runs, whether the reply equals the plain one token for token.
         divergence: where it does not.
         overhead_s: time of the last run that the bench itself took between steps.
@@ -138,6 +139,7 @@ class Measurement(Record):
     lengths: tuple[int, ...] = ()
     prompt_tokens: int | None = None
     prompt_s: float | None = None
+    begin_s: float | None = None
     identical: bool | None = None
     divergence: Divergence | None = None
     overhead_s: float | None = None
@@ -255,10 +257,11 @@ class Settings(Record):
     lengths: tuple[int, ...]
     verify: tuple[str, ...] = ("coupled",)
     temperatures: tuple[float, ...] = ()
-    synthetic: tuple[tuple[float, ...], ...] = ()
+    synthetic: tuple[str, ...] = ()
     parallel: tuple[int, ...] = ()
     peers: tuple[str, ...] = ()
     peer_urls: tuple[str, ...] = ()
+    peer_draft: str | None = None
     tokens: int
     runs: int
     context: int

@@ -1,21 +1,22 @@
 """Synthetic acceptance: drafts accepted by preset probabilities, to hold measured speed against theory.
 
-The drafter is asked as usual, at its usual cost; its tokens are replaced by those of a recorded text, and dice
-decide how many are accepted. vLLM's `synthetic_acceptance_rates` and `synthetic_acceptance_length` have the
-same meaning: rates are unconditional (the share of drafts accepted at least that far), so they never rise.
+The drafter is asked as usual, at its usual cost; its tokens are replaced by those of a recorded text, and
+dice decide how many are accepted. vLLM's `synthetic_acceptance_rates` and `synthetic_acceptance_length` have
+the same meaning: rates are unconditional (the share of drafts accepted at least that far), so they never rise.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from localspec.drafters.base import Drafter, Needs
 from localspec.errors import UsageError
 from localspec.sampling import Sampler
-from localspec.types import Budget, Draft, Outcome, Rows, Verdict
+from localspec.types import Budget, Draft, Outcome, Rows, Verdict, VerdictKind
 
 
 def parse_rates(text: str, length: int) -> tuple[float, ...]:
@@ -40,7 +41,8 @@ def parse_rates(text: str, length: int) -> tuple[float, ...]:
     if kind == "length":
         if len(numbers) != 1 or not 1 <= numbers[0] <= length + 1:
             raise UsageError(
-                f"--synthetic length:L needs 1 to {length + 1} tokens a step with drafts of {length}, not {value}."
+                f"--synthetic length:L needs 1 to {length + 1} tokens a step with drafts of {length}, "
+                f"not {value}."
             )
         alpha = _rate_for(numbers[0], length)
         return tuple(alpha**place for place in range(1, length + 1))
@@ -48,7 +50,7 @@ def parse_rates(text: str, length: int) -> tuple[float, ...]:
         raise UsageError(f"--synthetic: rates lie between 0 and 1, not {value}.")
     if len(numbers) == 1:
         return tuple(numbers[0] ** place for place in range(1, length + 1))
-    if any(later > earlier for earlier, later in zip(numbers, numbers[1:], strict=False)):
+    if any(later > earlier for earlier, later in pairwise(numbers)):
         raise UsageError(f"--synthetic: the rates by position never rise, unlike {value}.")
     return tuple(numbers[:length]) + (0.0,) * (length - len(numbers))
 
@@ -138,8 +140,8 @@ class SyntheticVerifier:
             path.append(node)
         else:
             sampler.sample(rows[len(draft)], position + len(draft), history)
-        refused = len(path) < len(draft)
-        return Verdict(tuple(path), self._sequence[position + len(path)], "correction" if refused else "bonus")
+        kind: VerdictKind = "correction" if len(path) < len(draft) else "bonus"
+        return Verdict(tuple(path), self._sequence[position + len(path)], kind)
 
     def _rate(self, place: int) -> float:
         return self._conditional[place] if place < len(self._conditional) else 0.0

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from localspec.bench.driver import Reply
 from localspec.errors import StorageError
 from localspec.paths import cache_dir, ensure
 
@@ -27,9 +28,10 @@ class Transcripts:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or cache_dir() / "transcripts"
 
-    def path(self, model_sha256: str, prompt: Sequence[int], temperature: float, seed: int, tokens: int) -> Path:
+    def path(self, model_sha256: str, reply: Reply) -> Path:
         """The file of one reply."""
-        key = json.dumps([FORMAT, model_sha256, list(prompt), temperature, seed, tokens])
+        asked = [list(reply.prompt), reply.temperature, reply.seed, reply.tokens, reply.stops]
+        key = json.dumps([FORMAT, model_sha256, asked])
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
     def reply(self, path: Path, record: Callable[[], Sequence[int]]) -> tuple[tuple[int, ...], str | None]:

@@ -1,0 +1,41 @@
+"""Model files of a bench: names, paths, and quantizations of the first one made on the way."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from localspec.bench.records import Settings
+from localspec.paths import cache_dir, ensure
+from localspec.runtime.loading import LoadedModel, load
+from localspec.runtime.quantize import requantize
+from localspec.types import EngineOptions
+
+
+def requantized(path: Path, file_type: str, threads: int) -> Path:
+    """A copy of `path` in another quantization, made once and kept in the cache folder.
+
+    Raises:
+        UsageError: no such file type.
+        StorageError: no room for the copy.
+    """
+    target = ensure(cache_dir() / "requantized") / f"{path.stem}.{file_type}.gguf"
+    if not target.exists():
+        requantize(path, target, file_type, threads=threads)
+    return target
+
+
+def load_file(path: Path, settings: Settings) -> tuple[LoadedModel, float]:
+    """A loaded model as the bench needs it, and the seconds that loading took."""
+    began = time.perf_counter()
+    loaded = load(
+        path,
+        EngineOptions(
+            context=settings.context,
+            threads=settings.threads,
+            gpu_layers=settings.gpu_layers,
+            flash_attention=settings.flash_attention,
+            kv_type=settings.kv_type,
+        ),
+    )
+    return loaded, time.perf_counter() - began

@@ -1,0 +1,118 @@
+"""The grid: which configurations run on which prompt, in blocks that are measured together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.bench.records import Configuration, Measurement, Mode, Settings
+from localspec.bench.synthetic import parse_rates
+from localspec.bench.tasks import Prompt, Task
+from localspec.drafters import make_drafter
+from localspec.types import DraftOptions
+
+NO_DRAFTS = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Configurations that alternate with plain decoding on one prompt.
+
+    Attributes:
+        file: name of the model file.
+        task, prompt: what is answered.
+        mode: transcript, free or synthetic.
+        temperature: of the sampling.
+        configurations: at least one.
+        parallel: sequences in one batch; above 1 the task's prompts are answered together.
+    """
+
+    file: str
+    task: Task
+    prompt: Prompt
+    mode: Mode
+    temperature: float
+    configurations: tuple[Configuration, ...]
+    parallel: int = 1
+
+    def weight(self, settings: Settings) -> float:
+        """Tokens that the block's runs will decode: what progress counts."""
+        return (1.0 + len(self.configurations)) * settings.runs * settings.tokens * self.parallel
+
+    def empty(self, configuration: Configuration, note: str) -> Measurement:
+        """The measurement of a configuration that could not be run, with the reason."""
+        return Measurement(
+            file=self.file,
+            task=self.task.name,
+            prompt=self.prompt.name,
+            mode=self.mode,
+            configuration=configuration,
+            parallel=self.parallel,
+            note=note,
+        )
+
+
+def blocks(settings: Settings, file: str, tasks: Sequence[Task]) -> list[Block]:
+    """All blocks of one file, in the order in which they run.
+
+    Raises:
+        UsageError: an unknown drafter, a rate that cannot be used.
+    """
+    found = []
+    for task in tasks:
+        for temperature in settings.temperatures or (task.temperature,):
+            for mode in settings.modes:
+                configurations = _configurations(settings, mode, temperature)
+                found += [
+                    Block(file, task, prompt, mode, temperature, configurations)
+                    for prompt in task.prompts[: settings.prompts_per_task]
+                ]
+            found += [
+                Block(
+                    file,
+                    task,
+                    task.prompts[0],
+                    "transcript",
+                    temperature,
+                    _configurations(settings, "transcript", temperature),
+                    parallel,
+                )
+                for parallel in settings.parallel
+                # One sequence alone is the transcript mode's own row.
+                if parallel > 1 or "transcript" not in settings.modes
+            ]
+    return [block for block in found if block.configurations]
+
+
+def measured(block: Block, measurements: Sequence[Measurement]) -> bool:
+    """Whether every configuration of `block` is among `measurements`."""
+    there = {
+        m.configuration
+        for m in measurements
+        if (m.file, m.task, m.prompt, m.mode, m.parallel)
+        == (block.file, block.task.name, block.prompt.name, block.mode, block.parallel)
+    }
+    return there.issuperset(block.configurations)
+
+
+def _configurations(settings: Settings, mode: Mode, temperature: float) -> tuple[Configuration, ...]:
+    rules = settings.verify if mode == "free" else ("coupled",)
+    found = []
+    for draft in settings.drafts:
+        drafter = make_drafter(DraftOptions(draft))
+        remembers = drafter.remembers
+        drafter.close()
+        for length in (None,) if draft == NO_DRAFTS else settings.lengths:
+            for rule in rules:
+                base = Configuration(draft=draft, length=length, verify=rule, temperature=temperature)
+                if mode == "synthetic":
+                    found += [
+                        base.model_copy(update={"rates": parse_rates(text, length or 0)})
+                        for text in settings.synthetic
+                        if length is not None
+                    ]
+                else:
+                    found.append(base)
+                    # Only a drafter that keeps earlier replies answers otherwise after them.
+                    found += [base.model_copy(update={"memory": "warm"})] if remembers else []
+    return tuple(found)

@@ -1,0 +1,225 @@
+"""From what a user typed to a grid: lists are split, names and numbers checked, files and prompts found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar, cast
+
+from localspec.bench.files import requantized
+from localspec.bench.peers import peer_configs
+from localspec.bench.prompts import prompts_from_file, prompts_from_history
+from localspec.bench.records import Mode, Settings
+from localspec.bench.synthetic import parse_rates
+from localspec.bench.tasks import TASK_NAMES, Task, load_tasks
+from localspec.drafters import check_spec
+from localspec.errors import NotFoundError, UsageError
+from localspec.models import registry, sources
+from localspec.models.gguf import read_header
+from localspec.models.progress import OnProgress
+from localspec.runtime.quantize import FILE_TYPES
+from localspec.sampling import check_params
+from localspec.types import DraftOptions, SamplingParams
+from localspec.verify import check_verify
+
+MODES = ("transcript", "free")
+OWN_FILE = "own"
+_HISTORY_PROMPTS = 8
+
+T = TypeVar("T")
+
+
+def listed(text: str | None, default: Sequence[str], option: str) -> tuple[str, ...]:
+    """The parts of a comma-separated list; raises `UsageError` for an empty part."""
+    if text is None:
+        return tuple(default)
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise UsageError(f"{option} is a list with commas between its parts, not '{text}'.")
+    return tuple(dict.fromkeys(parts))
+
+
+def numbers(
+    text: str | None, default: Sequence[T], option: str, kind: Callable[[str], T], check: Callable[[T], bool]
+) -> tuple[T, ...]:
+    """A comma-separated list of numbers; raises `UsageError` for anything else."""
+    if text is None:
+        return tuple(default)
+    found = []
+    for part in listed(text, (), option):
+        try:
+            number = kind(part)
+        except ValueError as error:
+            raise UsageError(f"{option}: '{part}' is not a number.") from error
+        if not check(number):
+            raise UsageError(f"{option}: {part} is out of range.")
+        found.append(number)
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Given:
+    """The options of `localspec bench` as typed; None means: not given."""
+
+    model: str
+    files: str | None = None
+    tasks: str | None = None
+    prompts_per_task: int = 1
+    prompts_file: Path | None = None
+    from_history: bool = False
+    modes: str | None = None
+    drafts: str | None = None
+    lengths: str | None = None
+    verify: str | None = None
+    temperatures: str | None = None
+    synthetic: Sequence[str] = field(default_factory=tuple)
+    parallel: str | None = None
+    peers: str | None = None
+    peer_urls: Sequence[str] = field(default_factory=tuple)
+    peer_draft: str | None = None
+    tokens: int = 128
+    runs: int = 3
+    context: int = 4096
+    threads: int = 1
+    gpu_layers: int | None = None
+    kv_type: str = "f16"
+    flash_attention: bool | None = None
+    seed: int = 1
+    startup: bool = True
+
+
+def settings_of(given: Given) -> Settings:
+    """The grid that `given` asks for.
+
+    Raises:
+        UsageError: a value that cannot be used.
+        NotFoundError: a file of prompts that is not there.
+    """
+    for name, value, least in (
+        ("--prompts-per-task", given.prompts_per_task, 1),
+        ("--max-tokens", given.tokens, 2),
+        ("--runs", given.runs, 1),
+    ):
+        if value < least:
+            raise UsageError(f"{name} must be {least} or more, not {value}.")
+    own_prompts = given.prompts_file is not None or given.from_history
+    tasks = listed(given.tasks, () if own_prompts else TASK_NAMES, "--tasks")
+    load_tasks(tasks)
+    if given.prompts_file is not None and not given.prompts_file.exists():
+        raise NotFoundError(f"There is no file {given.prompts_file} with prompts; check the path.")
+    drafts = listed(given.drafts, ("ngram",), "--draft")
+    lengths = numbers(given.lengths, (8,), "--draft-length", int, lambda k: 1 <= k <= 127)
+    for draft in drafts:
+        check_spec(DraftOptions(draft, lengths[0]))
+    verify = listed(given.verify, ("coupled",), "--verify")
+    for rule in verify:
+        check_verify(rule)
+    temperatures = numbers(given.temperatures, (), "--temperature", float, math.isfinite)
+    for temperature in temperatures:
+        check_params(SamplingParams(temperature=temperature))
+    for text in given.synthetic:
+        for length in lengths:
+            parse_rates(text, length)
+    modes = listed(given.modes, ("synthetic",) if given.synthetic else MODES, "--mode")
+    for mode in modes:
+        if mode not in MODES and not (mode == "synthetic" and given.synthetic):
+            raise UsageError(f"There is no mode '{mode}'; use {' or '.join(MODES)}, or --synthetic.")
+    if given.synthetic and "synthetic" not in modes:
+        modes = (*modes, "synthetic")
+    peers = listed(given.peers, (), "--peers")
+    if peers and "all" not in peers:
+        peer_configs(peers)
+    return Settings(
+        model=given.model,
+        files=listed(given.files, (OWN_FILE,), "--files"),
+        tasks=tasks,
+        prompts_per_task=given.prompts_per_task,
+        prompts_file=str(given.prompts_file) if given.prompts_file else None,
+        from_history=given.from_history,
+        modes=cast("tuple[Mode, ...]", modes),
+        drafts=drafts,
+        lengths=lengths,
+        verify=verify,
+        temperatures=temperatures,
+        synthetic=tuple(given.synthetic),
+        parallel=numbers(given.parallel, (), "--parallel", int, lambda n: 1 <= n <= 64),
+        peers=peers,
+        peer_urls=tuple(given.peer_urls),
+        peer_draft=given.peer_draft,
+        tokens=given.tokens,
+        runs=given.runs,
+        context=given.context,
+        threads=given.threads,
+        gpu_layers=given.gpu_layers,
+        kv_type=given.kv_type,
+        flash_attention=given.flash_attention,
+        seed=given.seed,
+        startup=given.startup,
+    )
+
+
+def find_tasks(settings: Settings) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+    """The grid's tasks with their prompts, and sentences about those that hold nothing to ask.
+
+    Raises:
+        UsageError: nothing is left to ask.
+    """
+    tasks = list(load_tasks(settings.tasks)) if settings.tasks else []
+    notes = []
+    makers: list[Callable[[], Task]] = []
+    if settings.prompts_file is not None:
+        path = Path(settings.prompts_file)
+        makers.append(lambda: prompts_from_file(path))
+    if settings.from_history:
+        makers.append(lambda: prompts_from_history(max(_HISTORY_PROMPTS, settings.prompts_per_task)))
+    for make in makers:
+        try:
+            tasks.append(make())
+        except UsageError as error:
+            if not tasks and make is makers[-1]:
+                raise
+            notes.append(str(error))
+    return tuple(tasks), tuple(notes)
+
+
+def find_files(settings: Settings, on_progress: OnProgress | None = None) -> tuple[Path, ...]:
+    """The grid's model files, fetched or made where they are missing.
+
+    Raises:
+        NotFoundError: an unknown model or a missing file.
+        DownloadError, ModelFileError, StorageError: it cannot be had.
+    """
+    base = _model(settings.model, on_progress)
+    found = [_variant(name, base, settings, on_progress) for name in settings.files]
+    stems = [path.stem for path in found]
+    if len(set(stems)) < len(stems):
+        raise UsageError("Two of the files have the same name; the bench could not tell them apart.")
+    return tuple(found)
+
+
+def find_peer_draft(settings: Settings, on_progress: OnProgress | None = None) -> Path | None:
+    """The file that llama-server drafts with, None where none was given; raises like `find_files`."""
+    if settings.peer_draft is None:
+        return None
+    return _variant(settings.peer_draft, _model(settings.model, on_progress), settings, on_progress)
+
+
+def _variant(name: str, base: Path, settings: Settings, on_progress: OnProgress | None) -> Path:
+    """`base` itself, a quantization of it, or another model."""
+    if name == OWN_FILE:
+        return base
+    if name.upper() in FILE_TYPES:
+        return requantized(base, name.upper(), settings.threads)
+    return _model(name, on_progress)
+
+
+def _model(name: str, on_progress: OnProgress | None) -> Path:
+    resolved = registry.resolve(name)
+    path = resolved.path
+    if path is None:
+        assert resolved.entry is not None  # noqa: S101 - a name that resolves has an entry or a path
+        path = sources.pull(resolved.entry, on_progress)
+    read_header(path)
+    return path

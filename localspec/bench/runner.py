@@ -1,0 +1,197 @@
+"""The whole bench: files, blocks, concurrency, peers and start-up, in order, saved after every block."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.bench import costs, peer_rounds
+from localspec.bench.blocks import BlockRunner
+from localspec.bench.driver import Driver
+from localspec.bench.files import load_file
+from localspec.bench.grid import Block, blocks, measured
+from localspec.bench.machine import machine_facts
+from localspec.bench.parallel_rounds import measure_together
+from localspec.bench.records import ModelFile, PeerMeasurement, Results, Settings, Startup
+from localspec.bench.startup import compare_startup
+from localspec.bench.tasks import Task
+from localspec.bench.transcripts import Transcripts
+from localspec.chat.template import ChatTemplate
+from localspec.errors import LocalspecError
+from localspec.runtime.loading import LoadedModel
+from localspec.types import DraftOptions, EngineOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the bench is.
+
+    Attributes:
+        done: share of the work, 0 to 1.
+        seconds_left: estimate from the speed so far; None before there is one.
+        what: the block at work, in words.
+    """
+
+    done: float
+    seconds_left: float | None
+    what: str
+
+
+class Bench:
+    """Measures a grid.
+
+    Args:
+        settings: the grid.
+        paths: the model file of each entry of `settings.files`.
+        tasks: tasks with their prompts, the user's own included.
+        save: called with the results after everything new, so that an interrupt loses one block at most.
+        listen: called with the progress.
+        earlier: results of an interrupted run of the same settings.
+        transcripts: where replies are recorded.
+        notes: sentences for the report, such as prompts that could not be read.
+        peer_draft: what llama-server drafts with, where its configuration needs a file.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Sequence[Path],
+        tasks: Sequence[Task],
+        *,
+        save: Callable[[Results], None],
+        listen: Callable[[Progress], None] = lambda progress: None,  # noqa: ARG005 - nobody listens
+        earlier: Results | None = None,
+        transcripts: Transcripts | None = None,
+        notes: Sequence[str] = (),
+        peer_draft: Path | None = None,
+    ) -> None:
+        self._settings = settings
+        self._paths = list(paths)
+        self._tasks = list(tasks)
+        self._save = save
+        self._listen = listen
+        self._transcripts = transcripts or Transcripts()
+        self.results = earlier or Results(
+            settings=settings,
+            machine=machine_facts(settings.threads),
+            notes=tuple(notes),
+            started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        )
+        self._peer_draft = peer_draft
+        self._what = ""
+        self._begun = time.monotonic()
+        self._done = 0.0
+        self._total = 1.0
+
+    def run(self) -> Results:
+        """Measure what is missing.
+
+        Raises:
+            LocalspecError: a model file cannot be loaded at all. Everything smaller is a row with a note.
+        """
+        names = [path.stem for path in self._paths]
+        plan = {name: blocks(self._settings, name, self._tasks) for name in names}
+        left = [b for grid in plan.values() for b in grid if not measured(b, self.results.measurements)]
+        peers = {n: peer_rounds.missing(self._settings, self._tasks, n, self.results) for n in names}
+        self._total = sum(block.weight(self._settings) for block in left) or 1.0
+        self._total += sum(peer_rounds.weight(self._settings, cells) for cells in peers.values())
+        for path in self._paths:
+            self._file(path, [block for block in left if block.file == path.stem], peers[path.stem])
+        self._add(complete=True)
+        return self.results
+
+    def _file(self, path: Path, left: Sequence[Block], peers: Sequence[peer_rounds.Cell]) -> None:
+        """Everything on one model file."""
+        settings = self._settings
+        known = next((file for file in self.results.files if file.name == path.stem), None)
+        if left or peers or known is None:
+            with ExitStack() as stack:
+                self._tell(f"{path.stem}: loading")
+                loaded, load_s = load_file(path, settings)
+                stack.callback(loaded.close)
+                if known is None:
+                    known = self._costs(path, loaded, load_s)
+                    self._add(files=(*self.results.files, known))
+                template = ChatTemplate(
+                    loaded.model.chat_template,
+                    bos=loaded.model.token_text(loaded.model.bos),
+                    eos=loaded.model.token_text(loaded.model.eos),
+                )
+                driver = Driver(loaded.context, loaded.model)
+                runner = BlockRunner(
+                    driver, loaded.model, template, known, settings, self._transcripts, self._after_run
+                )
+                for block in left:
+                    if block.parallel > 1:
+                        self._tell(f"{path.stem}: {block.task.name}, {block.parallel} together")
+                        found = measure_together(block, runner, loaded.model, settings, self._after_run)
+                    else:
+                        self._tell(f"{path.stem}: {block.task.name}, {block.prompt.name}, {block.mode}")
+                        found = runner.measure(block)
+                    self._add(measurements=(*self.results.measurements, *found))
+                if peers:
+                    peer_rounds.PeerRounds(
+                        path,
+                        runner,
+                        driver,
+                        settings,
+                        draft_path=self._peer_draft,
+                        tell=self._tell,
+                        after_run=self._after_run,
+                        add=self._add_peers,
+                    ).measure(peers)
+        if settings.startup and not any(row.file == path.stem for row in self.results.startup):
+            self._tell(f"{path.stem}: starting up")
+            self._add(startup=(*self.results.startup, *self._startup(path)))
+
+    def _costs(self, path: Path, loaded: LoadedModel, load_s: float) -> ModelFile:
+        """The file's facts and its T(n), taken on a prompt of the bench."""
+        self._tell(f"{path.stem}: time of a pass over n tokens")
+        return costs.model_file(path, loaded, self._settings, load_s)
+
+    def _startup(self, path: Path) -> tuple[Startup, ...]:
+        settings = self._settings
+        options = {
+            draft: EngineOptions(
+                context=settings.context,
+                threads=settings.threads,
+                gpu_layers=settings.gpu_layers,
+                flash_attention=settings.flash_attention,
+                kv_type=settings.kv_type,
+                draft=DraftOptions(draft, max(settings.lengths) if draft != "none" else None),
+            )
+            for draft in dict.fromkeys(("none", *settings.drafts))
+        }
+        try:
+            return compare_startup(path, path.stem, options, settings.runs)
+        except LocalspecError as error:
+            self._add(notes=(*self.results.notes, f"Start-up of {path.stem} was not measured: {error}"))
+            return ()
+
+    # --- bookkeeping
+
+    def _add(self, **new: Any) -> None:
+        self.results = self.results.model_copy(update=new)
+        self._save(self.results)
+
+    def _add_peers(self, found: Sequence[PeerMeasurement]) -> None:
+        self._add(peers=(*self.results.peers, *found))
+
+    def _tell(self, what: str) -> None:
+        self._what = what
+        self._report()
+
+    def _after_run(self, tokens: float) -> None:
+        self._done += tokens
+        self._report()
+
+    def _report(self) -> None:
+        share = min(self._done / self._total, 1.0)
+        spent = time.monotonic() - self._begun
+        left = spent * (1 - share) / share if share > 0.01 else None
+        self._listen(Progress(share, left, self._what))

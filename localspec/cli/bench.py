@@ -1,0 +1,258 @@
+"""`localspec bench`: what speculation gains on this machine, with this model, on this kind of work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from localspec.cli import common
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.bench.records import Results
+    from localspec.bench.runner import Progress
+
+INTERRUPTED = 130
+
+
+_WITH_RESUME = {"json_file", "csv_file", "markdown_file", "plots", "resume", "debug"}
+"""Options that say where results go; the others make the grid, which --resume has already."""
+
+
+def bench(
+    ctx: typer.Context,
+    model: common.ModelOption = None,
+    tasks: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Tasks, with commas; all when left out.")
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to compare.")
+    ] = None,
+    draft_length: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Draft tokens a step: 2,4,8.")
+    ] = None,
+    files: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Files: own (the model's), quantizations to make from it (BF16, Q8_0, ...), names, paths.",
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="transcript (one text for all), free (as users run it), or both."),
+    ] = None,
+    verify: Annotated[str | None, typer.Option(metavar="LIST", help="Rules of verification.")] = None,
+    temperature: Annotated[
+        str | None, typer.Option("--temperature", "-t", metavar="LIST", help="In place of each task's own.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your own prompts: text, or JSON lines.")
+    ] = None,
+    from_history: Annotated[bool, typer.Option("--from-history", help="Your own past chats.")] = False,
+    prompts_per_task: Annotated[int, typer.Option(metavar="N", help="Prompts of each task.")] = 1,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", "-n", metavar="N", help="Tokens of a reply at most.")
+    ] = 128,
+    runs: Annotated[int, typer.Option(metavar="N", help="Rounds; every contestant runs once a round.")] = 3,
+    parallel: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Also several sequences in one batch: 1,2,4,8.")
+    ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="llama-server in the same rounds: all, or names of its settings."),
+    ] = None,
+    peer_url: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="A running OpenAI-compatible server; may repeat.")
+    ] = None,
+    peer_draft: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|TYPE|PATH",
+            help="What llama-server's draft-model types draft with, such as Q2_K (made from the model).",
+        ),
+    ] = None,
+    synthetic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RATE", help="Accept by dice: RATE, R1,R2,... or length:L. No measurement of a drafter."
+        ),
+    ] = None,
+    startup: Annotated[
+        bool, typer.Option("--startup/--no-startup", help="Also time and memory of a fresh start.")
+    ] = True,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Where the results go as JSON.")
+    ] = None,
+    csv_file: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Rows as CSV.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="The whole report as Markdown.")
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Pictures, as SVG and PNG (extra `plots`).")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the results in --json FILE, or with the last ones.")
+    ] = False,
+    seed: common.SeedOption = None,
+    context: common.ContextOption = None,
+    threads: common.ThreadsOption = None,
+    gpu_layers: common.GpuLayersOption = None,
+    flash_attention: common.FlashAttentionOption = None,
+    kv_type: common.KvTypeOption = None,
+    debug: common.DebugOption = False,
+) -> None:
+    """Measure what speculation gains here, so that it can be believed.
+
+    Every drafter alternates with plain decoding on the same text. Results are kept after every prompt: after
+    an interrupt, --resume goes on.
+    """
+    del debug
+    from localspec import settings as config
+    from localspec.bench.options import Given, find_files, find_peer_draft, find_tasks, settings_of
+    from localspec.bench.report import store
+    from localspec.bench.runner import Bench
+    from localspec.paths import data_dir, ensure
+
+    if resume:
+        _check_resume(ctx)
+    target = json_file or ensure(data_dir()) / "last-bench.json"
+    earlier = store.load(target) if resume else None
+    if earlier is not None:
+        settings = earlier.settings
+    else:
+        from localspec.runtime.cores import physical_cores
+
+        chosen = config.merge(
+            config.load_settings(),
+            model=model,
+            context=context,
+            threads=threads,
+            gpu_layers=gpu_layers,
+            flash_attention=flash_attention,
+            kv_type=kv_type,
+            seed=seed,
+        )
+        engine = config.engine_options(chosen)
+        settings = settings_of(
+            Given(
+                model=chosen.model,
+                files=files,
+                tasks=tasks,
+                prompts_per_task=prompts_per_task,
+                prompts_file=prompts,
+                from_history=from_history,
+                modes=mode,
+                drafts=draft,
+                lengths=draft_length,
+                verify=verify,
+                temperatures=temperature,
+                synthetic=synthetic or (),
+                parallel=parallel,
+                peers=peers,
+                peer_urls=peer_url or (),
+                peer_draft=peer_draft,
+                tokens=max_tokens,
+                runs=runs,
+                context=engine.context or 4096,
+                threads=engine.threads or physical_cores(),
+                gpu_layers=engine.gpu_layers,
+                kv_type=engine.kv_type,
+                flash_attention=engine.flash_attention,
+                seed=1 if seed is None else seed,
+                startup=startup,
+            )
+        )
+    found, notes = find_tasks(settings)
+    from localspec.cli.models import progress_display
+
+    with progress_display() as show:
+        paths = find_files(settings, show)
+        drafts_with = find_peer_draft(settings, show)
+    with _progress() as listen:
+        work = Bench(
+            settings,
+            paths,
+            found,
+            save=lambda results: store.save(results, target),
+            listen=listen,
+            earlier=earlier,
+            notes=notes,
+            peer_draft=drafts_with,
+        )
+        try:
+            results = work.run()
+        except KeyboardInterrupt:
+            again = f"localspec bench --json {target} --resume" if json_file else "localspec bench --resume"
+            typer.echo(f"localspec: interrupted; what was measured is kept. Go on with: {again}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    _report(results, csv_file, markdown_file, plots)
+
+
+def _check_resume(ctx: typer.Context) -> None:
+    """--resume goes on with the grid that it finds: options that would change it are refused, not ignored."""
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        source = ctx.get_parameter_source(name)
+        if name not in _WITH_RESUME and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"--resume goes on with the grid in the file; leave out {parameter.opts[0]}, or start anew "
+                "without --resume."
+            )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """A bar with the time left on standard error; a line a block where nobody watches."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines().show
+        return
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.description}"),
+    )
+    with Bars(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("starting", total=1.0)
+        yield lambda now: bars.update(task, completed=now.done, description=_words(now))
+
+
+class _Lines:
+    """Progress for logs and pipes: a line whenever something else is measured."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, now: Progress) -> None:
+        """Print what is new."""
+        if now.what != self._last:
+            self._last = now.what
+            sys.stderr.write(f"{now.done:4.0%}  {_words(now)}\n")
+            sys.stderr.flush()
+
+
+def _words(now: Progress) -> str:
+    if now.seconds_left is None:
+        return now.what
+    minutes, seconds = divmod(round(now.seconds_left), 60)
+    return f"{minutes}:{seconds:02d} left   {now.what}"
+
+
+def _report(results: Results, csv_file: Path | None, markdown_file: Path | None, plots: Path | None) -> None:
+    """Everything that is printed and written beside the JSON."""
+    from rich.console import Console
+
+    from localspec.bench.report.table import print_results
+
+    print_results(results, Console())

@@ -1,0 +1,87 @@
+"""Replies on a scripted target: forced, free, synthetic, and where two of them part."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from localspec.bench.driver import Driver, Reply
+from localspec.bench.records import Configuration
+from localspec.sampling import Sampler
+from localspec.testing import ScriptedModel
+from localspec.types import SamplingParams
+
+PROMPT = (5, 6, 7, 8, 5, 6)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    model = ScriptedModel(order=2, spread=3.0)
+    ticks = itertools.count(0, 1000)
+    return Driver(model, model, clock=lambda: next(ticks))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("length", [1, 3, 8])
+def test_a_free_run_is_the_plain_run(driver: Driver, temperature: float, length: int) -> None:
+    reply = Reply(PROMPT, tokens=200, temperature=temperature)
+    plain = driver.plain(reply)
+    free = driver.speculative(reply, Configuration(draft="ngram", length=length, temperature=temperature))
+    assert len(plain.token_ids) == 200
+    assert free.token_ids == plain.token_ids
+    assert len(free.steps) < len(plain.steps)
+    assert driver.divergence(reply, plain.token_ids, free.token_ids) is None
+
+
+def test_a_forced_run_says_the_recording_whatever_the_model_would(driver: Driver) -> None:
+    forced = tuple([9, 10, 11, 12] * 10)
+    reply = Reply(PROMPT, tokens=100, forced=forced)
+    plain = driver.plain(reply)
+    drafts = driver.speculative(reply, Configuration(draft="ngram", length=4))
+    assert plain.token_ids == drafts.token_ids == forced
+    assert len(plain.steps) == 40
+    assert len(drafts.steps) < 20
+
+
+def test_the_prompt_is_read_once_and_kept(driver: Driver) -> None:
+    reply = Reply(PROMPT, tokens=10)
+    driver.prefill(PROMPT)
+    driver.plain(reply)
+    assert isinstance(driver.context, ScriptedModel)
+    before = len(driver.context.passes)
+    driver.plain(reply)
+    assert driver.context.passes[before:] == [1] * 10
+
+
+def test_a_run_counts_the_time_of_its_steps_and_the_bench_own_share(driver: Driver) -> None:
+    run = driver.plain(Reply(PROMPT, tokens=10))
+    assert run.seconds == pytest.approx(sum(step.total_ns for step in run.steps) * 1e-9)
+    # The clock ticks a microsecond a reading, and the bench reads it twice a step.
+    assert run.overhead_s == pytest.approx(10e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_where_two_replies_part_and_by_how_little(driver: Driver, temperature: float) -> None:
+    reply = Reply(PROMPT, tokens=30, temperature=temperature)
+    plain = list(driver.plain(reply).token_ids)
+    other = [*plain[:12], 20 if plain[12] != 20 else 21, *plain[13:]]
+    found = driver.divergence(reply, plain, other)
+    assert found is not None
+    assert (found.index, found.plain, found.other) == (12, plain[12], other[12])
+    row = ScriptedModel(order=2, spread=3.0).row([*PROMPT, *plain[:12]])
+    sampler = Sampler(SamplingParams(temperature=temperature, seed=1))
+    expected = sampler.margin(row, len(PROMPT) + 12, [], plain[12], other[12])
+    assert found.margin == pytest.approx(expected)
+    if temperature == 0:
+        assert found.margin == pytest.approx(float(row[plain[12]] - row[other[12]]))
+    # The driver goes on as if nothing had happened.
+    assert list(driver.plain(reply).token_ids) == plain
+
+
+def test_synthetic_rates_make_the_theorys_number_of_steps(driver: Driver) -> None:
+    forced = tuple(4 + place % 20 for place in range(400))
+    reply = Reply(PROMPT, tokens=400, forced=forced)
+    run = driver.speculative(reply, Configuration(draft="ngram", length=4, rates=(1.0, 1.0, 0.0, 0.0)))
+    assert run.token_ids == forced
+    assert len(run.steps) == pytest.approx(400 / 3, abs=2)

@@ -1,0 +1,85 @@
+"""Turns and timings, on made-up steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from localspec.bench.runs import Run, alternate, counts, timing
+from localspec.types import StepStats
+
+
+def step(index: int, total_ns: int, *, position: int, drafted: int = 0, accepted: int = 0) -> StepStats:
+    return StepStats(
+        index=index,
+        time_ns=0,
+        position=position,
+        budget=drafted,
+        drafted=drafted,
+        accepted=accepted,
+        emitted=accepted + 1,
+        kind="bonus" if accepted == drafted else "correction",
+        source="ngram" if drafted else "",
+        match_length=0,
+        threads=1,
+        draft_ns=0,
+        verify_ns=total_ns,
+        sample_ns=0,
+        other_ns=0,
+    )
+
+
+def run_of(*totals: int, drafted: int = 0) -> Run:
+    steps = tuple(
+        step(place, total, position=10 + place, drafted=drafted) for place, total in enumerate(totals)
+    )
+    return Run(tuple(range(len(totals))), sum(totals) * 1e-9, steps)
+
+
+def test_every_contestant_runs_once_a_round_and_the_first_place_goes_round() -> None:
+    order: list[str] = []
+
+    def contestant(name: str) -> Callable[[], Run]:
+        def run() -> Run:
+            order.append(name)
+            return Run((1,), 1.0)
+
+        return run
+
+    seen: list[None] = []
+    results = alternate({name: contestant(name) for name in "abc"}, 3, lambda: seen.append(None))
+    assert order == [*"abc", *"bca", *"cab"]
+    assert {name: len(runs) for name, runs in results.items()} == {"a": 3, "b": 3, "c": 3}
+    assert len(seen) == 9
+
+
+def test_a_disturbance_of_some_steps_of_some_runs_leaves_no_trace() -> None:
+    runs = [run_of(10, 900, 10), run_of(700, 10, 10), run_of(10, 10, 800)]
+    estimate = timing(runs)
+    assert estimate.seconds == pytest.approx(30e-9)
+    assert estimate.runs == pytest.approx((920e-9, 720e-9, 820e-9))
+    assert estimate.tokens == 3
+    assert estimate.first_token_s == pytest.approx(10e-9)
+
+
+def test_runs_that_took_other_steps_are_compared_as_a_whole() -> None:
+    runs = [run_of(10, 10, 10), run_of(10, 50, drafted=4), run_of(10, 10, 20)]
+    assert timing(runs).seconds == pytest.approx(40e-9)
+
+
+def test_a_peer_without_steps_gets_the_median_of_its_runs() -> None:
+    assert timing([Run((1, 2), seconds) for seconds in (3.0, 1.0, 2.0)]).seconds == 2.0
+
+
+def test_counts_are_those_of_the_steps() -> None:
+    steps = (
+        step(0, 5, position=9, drafted=4, accepted=4),
+        step(1, 5, position=14, drafted=2, accepted=1),
+        step(2, 5, position=16),
+    )
+    found = counts(Run(tuple(range(8)), 15e-9, steps))
+    assert (found.steps, found.skipped_steps, found.drafts) == (3, 1, 2)
+    assert (found.drafted, found.accepted, found.emitted, found.reached) == (6, 5, 8, 6)
+    assert found.accepted_at == (2, 1, 1, 1)
+    assert found.drafted_at == (2, 2, 1, 1)
