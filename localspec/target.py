@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from localspec.types import Rows
@@ -70,3 +70,55 @@ class TargetContext(Protocol):
 
     def clear(self) -> None:
         """Empty the cache."""
+
+
+class SequencesContext(Protocol):
+    """Several token sequences, numbered from 0, that share the target's KV cache and its passes."""
+
+    @property
+    def sequences(self) -> int:
+        """Sequences at most."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that the cache can hold, of all sequences together."""
+
+    @property
+    def max_batch(self) -> int:
+        """Tokens of one decode at most, of all sequences together."""
+
+    @property
+    def max_rows(self) -> int:
+        """Tokens of one decode at most where rows of all of them are wanted."""
+
+    @property
+    def can_trim(self) -> bool:
+        """Whether the tail of a sequence can be dropped; without that there is no speculation."""
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that the last decode used."""
+
+    def length(self, sequence: int) -> int:
+        """Tokens of `sequence` in the cache."""
+
+    def decode(self, pieces: Mapping[int, Sequence[int]], outputs: Outputs) -> Rows:
+        """Append to every sequence in `pieces` the tokens given for it, all in one pass.
+
+        Returns:
+            Logits of every token ("all", shape [tokens of all pieces, vocabulary], piece after piece in the
+            order of the mapping) or no rows ("none"); a view that the next decode overwrites.
+
+        Raises:
+            EngineError: the pass failed; the cache's content is unknown until `clear`.
+        """
+
+    def keep(self, sequence: int, length: int) -> None:
+        """Drop all of `sequence` after its first `length` tokens.
+
+        Raises:
+            RollbackRefusedError: it cannot.
+        """
+
+    def clear(self) -> None:
+        """Empty the cache of every sequence."""

@@ -6,7 +6,7 @@ token; a real model's kernels change their rounding with the batch width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +124,52 @@ class ScriptedModel:
             row[0] = self._eog_logit
             self._rows[key] = row
         return row
+
+
+class ScriptedSequences:
+    """Scripted models side by side, one a sequence: what each says depends on its own cache alone.
+
+    Args:
+        models: a cache of its own for every sequence.
+        capacity: tokens of all sequences together; None gives every model its own.
+        max_rows: tokens of one decode at most.
+    """
+
+    def __init__(
+        self, models: Sequence[ScriptedModel], *, capacity: int | None = None, max_rows: int = 128
+    ) -> None:
+        self.models = tuple(models)
+        self.sequences = len(self.models)
+        self.capacity = sum(model.capacity for model in models) if capacity is None else capacity
+        self.max_batch = self.max_rows = max_rows
+        self.can_trim = all(model.can_trim for model in models)
+        self.threads = 1
+        self.passes: list[dict[int, int]] = []
+
+    def length(self, sequence: int) -> int:
+        """Tokens of `sequence` in its cache."""
+        return self.models[sequence].length
+
+    def decode(self, pieces: Mapping[int, Sequence[int]], outputs: Outputs) -> Rows:
+        """Append every piece to its sequence. Raises `EngineError` when they do not fit together."""
+        widths = {sequence: len(piece) for sequence, piece in pieces.items()}
+        held = sum(model.length for model in self.models)
+        if sum(widths.values()) > self.max_rows or held + sum(widths.values()) > self.capacity:
+            raise EngineError("The scripted sequences were given more tokens than fit.")
+        self.passes.append(widths)
+        return np.concatenate(
+            [self.models[number].decode(piece, outputs) for number, piece in pieces.items()]
+        )
+
+    def keep(self, sequence: int, length: int) -> None:
+        """Drop the tail of one sequence; raises `RollbackRefusedError` where trimming is off."""
+        if length < self.length(sequence):
+            self.models[sequence].keep(length)
+
+    def clear(self) -> None:
+        """Empty every cache."""
+        for model in self.models:
+            model.clear()
 
 
 class TranscriptVerifier:

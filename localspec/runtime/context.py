@@ -85,6 +85,7 @@ class LlamaContext:
         if kv_type not in KV_TYPES:
             raise UsageError(f"There is no KV cache type '{kv_type}'; use one of: {', '.join(KV_TYPES)}.")
         self.model = model
+        self.sequences = sequences
         self._spare = spare or SpareCores()
         idle = self._spare.read(time.perf_counter_ns())
         self._governor = ThreadGovernor(cores, idle) if threads is None else None
@@ -159,6 +160,19 @@ class LlamaContext:
                 f"llama.cpp refused to roll the cache back from {self._length} to {length} tokens."
             )
         self._length = length
+
+    def keep_sequence(self, sequence: int, length: int) -> None:
+        """Drop all of one sequence after its first `length` tokens; other sequences stay as they are.
+
+        For what `decode_batch` put there: the caller keeps count, `length` of the context is not changed.
+
+        Raises:
+            RollbackRefusedError: llama.cpp refused.
+        """
+        if not lib().llama_memory_seq_rm(self._memory, sequence, length, -1):
+            raise RollbackRefusedError(
+                f"llama.cpp refused to roll sequence {sequence} of the cache back to {length} tokens."
+            )
 
     def clear(self) -> None:
         """Empty the cache."""
