@@ -161,12 +161,14 @@ def _complaint(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         known = ", ".join(PromptEntry.model_fields)
         return f'"{place}" is not known here; a prompt has {known}'
+    if first["type"] == "missing":
+        return f'"{place}" is missing'
     if first["type"] == "value_error":
         return f"{first['msg'].removeprefix('Value error, ')}; correct it or remove the line"
     if not place:
         return 'this is not an object; write {"prompt": "..."} for each prompt'
     # Pydantic begins with what it looked at: "Input should be ...", "String should have ...".
-    return f'"{place}" {first["msg"].partition(" ")[2] or "cannot be used"}'
+    return f'"{place}" {first["msg"].partition(" ")[2]}'
 
 
 # --- the user's conversations
