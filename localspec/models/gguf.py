@@ -39,6 +39,7 @@ class GGUFHeader:
         file_bytes: its size.
         version: of the format.
         metadata: every scalar and text, and arrays of up to 1024 numbers; no other arrays.
+        tensor_sizes: bytes of each tensor's data, by name.
         tensor_count: number of tensors.
         tensor_bytes: size of their data.
         parameters: number of their elements.
@@ -49,6 +50,7 @@ class GGUFHeader:
     file_bytes: int
     version: int
     metadata: Mapping[str, Any]
+    tensor_sizes: Mapping[str, int]
     tensor_count: int
     tensor_bytes: int
     parameters: int
@@ -124,6 +126,16 @@ class GGUFHeader:
     def has_chat_template(self) -> bool:
         """Whether the file carries a chat template."""
         return bool(self._text("tokenizer.chat_template"))
+
+    @property
+    def experts(self) -> tuple[int, int]:
+        """Experts of a layer, and how many of them a token uses; (0, 0) for a dense model."""
+        return self._count("expert_count"), self._count("expert_used_count")
+
+    @property
+    def extra_layers(self) -> int:
+        """Layers at the end that only predict further tokens (MTP) and take no part in a plain pass."""
+        return self._count("nextn_predict_layers")
 
     @property
     def split_count(self) -> int:
@@ -275,7 +287,7 @@ class _Reader:
                     metadata[key] = items
             else:
                 metadata[key] = self._text() if kind == _STRING else self._scalar(kind)
-        tensor_bytes, parameters = self._tensors(tensor_count, metadata)
+        tensor_sizes, parameters = self._tensors(tensor_count, metadata)
         if not isinstance(metadata.get("general.architecture"), str):
             raise self._damaged("it does not name its architecture")
         header = GGUFHeader(
@@ -283,8 +295,9 @@ class _Reader:
             file_bytes=self._size,
             version=version,
             metadata=metadata,
+            tensor_sizes=tensor_sizes,
             tensor_count=tensor_count,
-            tensor_bytes=tensor_bytes,
+            tensor_bytes=sum(tensor_sizes.values()),
             parameters=parameters,
             vocabulary=vocabulary,
         )
@@ -292,11 +305,12 @@ class _Reader:
             raise self._damaged("its number of layers is impossible")
         return header
 
-    def _tensors(self, count: int, metadata: Mapping[str, Any]) -> tuple[int, int]:
-        """Size of all tensor data and the number of elements; raises if the file is too short for them."""
-        end = total_bytes = parameters = 0
+    def _tensors(self, count: int, metadata: Mapping[str, Any]) -> tuple[dict[str, int], int]:
+        """Bytes of each tensor and the number of elements; raises if the file is too short for them."""
+        end = parameters = 0
+        sizes: dict[str, int] = {}
         for _ in range(count):
-            self._text()
+            name = self._text()
             dimensions = self._u32()
             if dimensions > _MOST_DIMENSIONS:
                 raise self._damaged("a tensor has an impossible shape")
@@ -307,7 +321,7 @@ class _Reader:
             block, block_bytes = TENSOR_TYPES.get(kind, (1, 0))
             size = -(-elements // block) * block_bytes
             parameters += elements
-            total_bytes += size
+            sizes[name] = size
             end = max(end, offset + size)
         alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
@@ -319,7 +333,7 @@ class _Reader:
                 f"{self._path} is truncated: {readable_size(missing)} of {readable_size(needed)} are "
                 "missing; fetch the model again."
             )
-        return total_bytes, parameters
+        return sizes, parameters
 
     def _damaged(self, what: str) -> ModelFileError:
         return ModelFileError(

@@ -20,12 +20,15 @@ import psutil
 from localspec.errors import EngineError
 from localspec.messages import DeviceMemory, MemoryUse
 from localspec.runtime.cores import physical_cores
+from localspec.runtime.library import log_is_taken
 
 __all__ = [
     "Device",
     "DeviceKind",
     "GpuActivity",
     "backend_name",
+    "base_function",
+    "device_handle",
     "devices",
     "gpu_activity",
     "library_folder",
@@ -108,35 +111,49 @@ def _ggml() -> _Ggml:
     llama, ggml, base = _libraries()
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
     size = ctypes.POINTER(ctypes.c_size_t)
+    return _Ggml(
+        count=_function(ggml, "ggml_backend_dev_count", ctypes.c_size_t),
+        get=_function(ggml, "ggml_backend_dev_get", pointer, ctypes.c_size_t),
+        name=_function(base, "ggml_backend_dev_name", text, pointer),
+        description=_function(base, "ggml_backend_dev_description", text, pointer),
+        kind=_function(base, "ggml_backend_dev_type", ctypes.c_int, pointer),
+        memory=_function(base, "ggml_backend_dev_memory", None, pointer, size, size),
+        registry=_function(base, "ggml_backend_dev_backend_reg", pointer, pointer),
+        registry_name=_function(base, "ggml_backend_reg_name", text, pointer),
+        load_all=_function(ggml, "ggml_backend_load_all_from_path", None, text),
+        version=_function(base, "ggml_version", text),
+        commit=_function(base, "ggml_commit", text),
+        system_info=_function(llama, "llama_print_system_info", text),
+        supports_offload=_function(llama, "llama_supports_gpu_offload", ctypes.c_bool),
+        set_log=_function(llama, "llama_log_set", None, _LogCallback, pointer),
+    )
 
-    def function(library: ctypes.CDLL, name: str, result: type | None, *arguments: type) -> _Function:
-        found = getattr(library, name)
-        found.restype = result
-        found.argtypes = list(arguments)
-        return found  # type: ignore[no-any-return]
 
+def _function(library: ctypes.CDLL, name: str, result: type | None, *arguments: type) -> _Function:
     try:
-        return _Ggml(
-            count=function(ggml, "ggml_backend_dev_count", ctypes.c_size_t),
-            get=function(ggml, "ggml_backend_dev_get", pointer, ctypes.c_size_t),
-            name=function(base, "ggml_backend_dev_name", text, pointer),
-            description=function(base, "ggml_backend_dev_description", text, pointer),
-            kind=function(base, "ggml_backend_dev_type", ctypes.c_int, pointer),
-            memory=function(base, "ggml_backend_dev_memory", None, pointer, size, size),
-            registry=function(base, "ggml_backend_dev_backend_reg", pointer, pointer),
-            registry_name=function(base, "ggml_backend_reg_name", text, pointer),
-            load_all=function(ggml, "ggml_backend_load_all_from_path", None, text),
-            version=function(base, "ggml_version", text),
-            commit=function(base, "ggml_commit", text),
-            system_info=function(llama, "llama_print_system_info", text),
-            supports_offload=function(llama, "llama_supports_gpu_offload", ctypes.c_bool),
-            set_log=function(llama, "llama_log_set", None, _LogCallback, pointer),
-        )
+        found = getattr(library, name)
     except AttributeError as error:
         raise EngineError(
             f"The llama.cpp libraries are of another version than localspec needs ({error}); run "
             "`pip install --force-reinstall llama-cpp-python`."
         ) from error
+    found.restype = result
+    found.argtypes = list(arguments)
+    return found  # type: ignore[no-any-return]
+
+
+def base_function(name: str, result: type | None, *arguments: type) -> Callable[..., Any]:
+    """A C function of libggml-base with its types; raises `EngineError` when there is none of that name."""
+    return _function(_libraries()[2], name, result, *arguments)
+
+
+def device_handle(name: str) -> int:
+    """Handle of the device that ggml calls `name`; raises `EngineError` when there is none."""
+    ggml = _ggml()
+    for handle in _handles():
+        if _text(ggml.name(handle)) == name:
+            return handle
+    raise EngineError(f"llama.cpp sees no device {name} here; `localspec doctor` lists those that it sees.")
 
 
 def _libraries() -> tuple[ctypes.CDLL, ctypes.CDLL, ctypes.CDLL]:
@@ -247,8 +264,12 @@ def memory_use(engine_pid: int | None = None) -> MemoryUse:
 
 
 def silence() -> None:
-    """Keep llama.cpp from writing to standard error, for commands that only look around."""
-    _ggml().set_log(_DROP, None)
+    """Keep llama.cpp from writing to standard error, for commands that only look around.
+
+    Where the runtime already takes the log, for its error messages, that stays.
+    """
+    if not log_is_taken():
+        _ggml().set_log(_DROP, None)
 
 
 def llama_version() -> str:

@@ -32,6 +32,11 @@ def lib() -> Any:
     return low_level
 
 
+def log_is_taken() -> bool:
+    """Whether llama.cpp's log comes here already."""
+    return _callback is not None
+
+
 def recent_errors() -> list[str]:
     """The last error lines of llama.cpp's log, oldest first."""
     return list(_recent_errors)

@@ -1,0 +1,70 @@
+"""The SHA-256 of a model file, computed once: gigabytes take seconds to read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from localspec import paths
+from localspec.models.store import read_receipt
+
+_BLOCK = 1 << 20
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, in hex.
+
+    It comes from the receipt of a fetched model, or from `<cache>/hashes.json` while size and time of change
+    are those that the file had when it was hashed. A cache that cannot be used costs time, nothing else.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    status = path.stat()
+    stamp = [status.st_size, status.st_mtime_ns]
+    receipt = read_receipt(path)
+    if receipt is not None and [receipt.size, receipt.mtime_ns] == stamp:
+        return receipt.sha256
+    key = str(path.resolve())
+    known = _known()
+    entry = known.get(key)
+    if (
+        isinstance(entry, list)
+        and len(entry) == 3
+        and tuple(entry[:2]) == stamp
+        and isinstance(entry[2], str)
+    ):
+        return entry[2]
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    sha256 = digest.hexdigest()
+    _remember(known | {key: {"stamp": stamp, "sha256": sha256}})
+    return sha256
+
+
+def _cache_path() -> Path:
+    return paths.cache_dir() / "hashes.json"
+
+
+def _known() -> dict[str, Any]:
+    try:
+        known = json.loads(_cache_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _remember(known: dict[str, Any]) -> None:
+    """Write the cache in one step, so that no other process reads half of it."""
+    target = _cache_path()
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    with contextlib.suppress(OSError):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(known), encoding="utf-8")
+        temporary.replace(target)
