@@ -27,16 +27,18 @@ _POSITION = 192
 """Tokens in the cache during these passes. With 64 more it is 256, where kernels change their block."""
 
 _TEXT = """\
-The ferry leaves the island at seven in the morning, long before the shops on the quay open. Anna, who has made
-this trip every week for eleven years, keeps a list: 3 crates of eggs, 12 jars of honey, and the letters that
-nobody else would carry. "If the wind turns to the north," says the captain, "we will be back before noon; if it
-does not, bring a book." She laughs. On the way she counts the buoys (there are 27) and writes their numbers down.
+The ferry leaves the island at seven in the morning, long before the shops on the quay open. Anna, who has
+made this trip every week for eleven years, keeps a list: 3 crates of eggs, 12 jars of honey, and the letters
+that nobody else would carry. "If the wind turns to the north," says the captain, "we will be back before
+noon; if it does not, bring a book." She laughs. On the way she counts the buoys (there are 27) and writes
+their numbers down.
 
     def total(prices: list[float], discount: float = 0.1) -> float:
         return sum(price * (1 - discount) for price in prices)
 
-Why does the water look green near the rocks and grey further out? Because of the sand, her father used to say;
-because of the light, according to her teacher. Both were right, as it turned out, and neither of them knew it.
+Why does the water look green near the rocks and grey further out? Because of the sand, her father used to
+say; because of the light, according to her teacher. Both were right, as it turned out, and neither of them
+knew it.
 """
 
 

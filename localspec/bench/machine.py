@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import platform
 from typing import Any
 
@@ -22,9 +22,9 @@ def machine_facts(threads: int) -> dict[str, Any]:
         threads: CPU threads that the bench uses.
 
     Returns:
-        `os`, `architecture`, `cpu`, `physical_cores` and `logical_cores` of the machine, `usable_cores` of this
-        process, `threads`, `memory_bytes`, `devices` (a list of `name`, `description`, `backend`, `kind`,
-        `memory_bytes`), `backend`, `llama_cpp`, `llama_cpp_python`, `build` (flags of the libraries),
+        `os`, `architecture`, `cpu`, `physical_cores` and `logical_cores` of the machine, `usable_cores` of
+        this process, `threads`, `memory_bytes`, `devices` (a list of `name`, `description`, `backend`,
+        `kind`, `memory_bytes`), `backend`, `llama_cpp`, `llama_cpp_python`, `build` (flags of the libraries),
         `localspec`, `python`, `on_battery`, `emulated`, `energy` (who counts it), `date` (UTC). No name of a
         host or a user, no path.
     """
@@ -61,5 +61,5 @@ def machine_facts(threads: int) -> dict[str, Any]:
         "on_battery": machine.on_battery,
         "emulated": machine.emulated,
         "energy": EnergyMeter().source,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
     }

@@ -162,7 +162,7 @@ def _start_once(client: EngineClient, path: Path, name: str, options: EngineOpti
 def _ask(
     client: EngineClient, command: Load | Generate, answer: type[_Answer]
 ) -> tuple[_Answer, MemoryUse | None]:
-    """The event that answers `command`, and the memory last told before it; raises what the engine reports."""
+    """The event that answers `command`, and the memory told last before it; raises where it failed."""
     with contextlib.suppress(EngineDiedError):
         # Why the engine is gone is told by its last event.
         client.send(command)

@@ -32,13 +32,8 @@ def file_sha256(path: Path) -> str:
     key = str(path.resolve())
     known = _known()
     entry = known.get(key)
-    if (
-        isinstance(entry, list)
-        and len(entry) == 3
-        and tuple(entry[:2]) == stamp
-        and isinstance(entry[2], str)
-    ):
-        return entry[2]
+    if isinstance(entry, dict) and entry.get("stamp") == stamp and isinstance(entry.get("sha256"), str):
+        return str(entry["sha256"])
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
