@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,9 +13,11 @@ class PeerReply:
 
     Attributes:
         text: what was said.
-        token_ids: its tokens where the peer tells them.
+        token_ids: its tokens where the peer tells them, else empty.
         tokens: how many.
         seconds: time of decoding without prefill, as the peer itself counts it where it does.
+        timed_tokens: how many tokens `seconds` paid for: the first one comes with the prompt's last pass, so
+            one fewer than `tokens`.
         drafted, accepted: its counters of draft tokens for this reply; None where it has none.
         counted_by: who measured: "peer" or "client".
     """
@@ -23,6 +26,7 @@ class PeerReply:
     token_ids: tuple[int, ...]
     tokens: int
     seconds: float
+    timed_tokens: int
     drafted: int | None = None
     accepted: int | None = None
     counted_by: str = "peer"
@@ -34,17 +38,28 @@ class Peer(Protocol):
     Attributes:
         name: the program.
         config: its settings in short, "plain" without speculation.
+        about: its version, and what of this machine it uses, as far as it tells.
     """
 
     name: str
     config: str
+    about: str
 
-    def complete(self, prompt: str, tokens: int, temperature: float, seed: int) -> PeerReply:
-        """Continue `prompt` (a rendered template) by exactly `tokens` tokens where the peer can be told so.
+    def complete(self, prompt: str | Sequence[int], tokens: int, temperature: float, seed: int) -> PeerReply:
+        """Continue `prompt` by exactly `tokens` tokens where the peer can be told so.
+
+        Args:
+            prompt: a rendered template, or its token ids, which leave no doubt about special tokens.
+            tokens: length of the reply; the end-of-text token is suppressed.
+            temperature: 0 is greedy; above, the filters are `SamplingParams`'s.
+            seed: of the peer's own sampler.
 
         Raises:
             PeerError: the peer answered with an error, not in time, or is gone; the sentence says which.
         """
+
+    def is_alive(self) -> bool:
+        """Whether it can still be asked."""
 
     def close(self) -> None:
         """End it, or let go of it; never raises."""
