@@ -12,6 +12,8 @@ from localspec.drafters import make_drafter
 from localspec.types import DraftOptions
 
 NO_DRAFTS = "none"
+PARALLEL_TASKS = ("copy", "chain", "random")
+"""What several sequences are measured on, where the grid has any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,15 @@ def blocks(settings: Settings, file: str, tasks: Sequence[Task]) -> list[Block]:
         UsageError: an unknown drafter, a rate that cannot be used.
     """
     found = []
+    # The experiment's own tasks: what repeats fully, by half and hardly. They take long with many sequences.
+    shared = {task.name for task in tasks if task.name in PARALLEL_TASKS} or {task.name for task in tasks}
     for task in tasks:
         for temperature in settings.temperatures or (task.temperature,):
             for mode in settings.modes:
                 configurations = _configurations(settings, mode, temperature)
                 found += [
                     Block(file, task, prompt, mode, temperature, configurations)
-                    for prompt in task.prompts[: settings.prompts_per_task]
+                    for prompt in task.prompts[: settings.prompts(task.name)]
                 ]
             found += [
                 Block(
@@ -74,12 +78,12 @@ def blocks(settings: Settings, file: str, tasks: Sequence[Task]) -> list[Block]:
                     task.prompts[0],
                     "transcript",
                     temperature,
-                    _configurations(settings, "transcript", temperature),
+                    _together(_configurations(settings, "transcript", temperature)),
                     parallel,
                 )
                 for parallel in settings.parallel
                 # One sequence alone is the transcript mode's own row.
-                if parallel > 1 or "transcript" not in settings.modes
+                if task.name in shared and (parallel > 1 or "transcript" not in settings.modes)
             ]
     return [block for block in found if block.configurations]
 
@@ -93,6 +97,15 @@ def measured(block: Block, measurements: Sequence[Measurement]) -> bool:
         == (block.file, block.task.name, block.prompt.name, block.mode, block.parallel)
     }
     return there.issuperset(block.configurations)
+
+
+def _together(configurations: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+    """One length of each drafter, the middle one: concurrency changes the gain, whatever the length."""
+    drafts = dict.fromkeys(c.draft for c in configurations if c.draft != NO_DRAFTS and c.memory == "cold")
+    lengths = {
+        draft: [c for c in configurations if c.draft == draft and c.memory == "cold"] for draft in drafts
+    }
+    return tuple(same[len(same) // 2] for same in lengths.values())
 
 
 def _configurations(settings: Settings, mode: Mode, temperature: float) -> tuple[Configuration, ...]:

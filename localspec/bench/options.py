@@ -59,6 +59,23 @@ def numbers(
     return tuple(dict.fromkeys(found))
 
 
+def _prompts(text: str) -> tuple[int, dict[str, int]]:
+    """Prompts of every task, and of single ones: 1,copy=6,chain=6."""
+    each, of = 1, {}
+    for part in listed(text, (), "--prompts-per-task"):
+        name, equals, number = part.rpartition("=")
+        if not number.isdecimal() or int(number) < 1 or bool(equals) != bool(name):
+            raise UsageError(
+                f"--prompts-per-task takes a number, and TASK=NUMBER for single tasks, not '{part}'."
+            )
+        if not name:
+            each = int(number)
+            continue
+        load_tasks((name,))
+        of[name] = int(number)
+    return each, of
+
+
 @dataclass(frozen=True)
 class Given:
     """The options of `localspec bench` as typed; None means: not given."""
@@ -66,7 +83,7 @@ class Given:
     model: str
     files: str | None = None
     tasks: str | None = None
-    prompts_per_task: int = 1
+    prompts_per_task: str = "1"
     prompts_file: Path | None = None
     from_history: bool = False
     modes: str | None = None
@@ -98,13 +115,13 @@ def settings_of(given: Given) -> Settings:
         NotFoundError: a file of prompts that is not there.
     """
     for name, value, least in (
-        ("--prompts-per-task", given.prompts_per_task, 1),
         ("--max-tokens", given.tokens, 2),
         ("--runs", given.runs, 1),
     ):
         if value < least:
             raise UsageError(f"{name} must be {least} or more, not {value}.")
     own_prompts = given.prompts_file is not None or given.from_history
+    each, of = _prompts(given.prompts_per_task)
     tasks = listed(given.tasks, () if own_prompts else TASK_NAMES, "--tasks")
     load_tasks(tasks)
     if given.prompts_file is not None and not given.prompts_file.exists():
@@ -135,7 +152,8 @@ def settings_of(given: Given) -> Settings:
         model=given.model,
         files=listed(given.files, (OWN_FILE,), "--files"),
         tasks=tasks,
-        prompts_per_task=given.prompts_per_task,
+        prompts_per_task=each,
+        prompts_of=of,
         prompts_file=str(given.prompts_file) if given.prompts_file else None,
         from_history=given.from_history,
         modes=cast("tuple[Mode, ...]", modes),

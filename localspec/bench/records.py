@@ -244,12 +244,16 @@ class Startup(Record):
 
 
 class Settings(Record):
-    """The grid and how it was measured: everything that `--resume` needs."""
+    """The grid and how it was measured: everything that `--resume` needs.
+
+    `prompts_of` names tasks of which another number of prompts than `prompts_per_task` is measured.
+    """
 
     model: str
     files: tuple[str, ...]
     tasks: tuple[str, ...]
     prompts_per_task: int
+    prompts_of: dict[str, int] = Field(default_factory=dict)
     prompts_file: str | None = None
     from_history: bool = False
     modes: tuple[Mode, ...]
@@ -271,6 +275,10 @@ class Settings(Record):
     flash_attention: bool | None = None
     seed: int = 1
     startup: bool = True
+
+    def prompts(self, task: str) -> int:
+        """How many prompts of `task` are measured."""
+        return self.prompts_of.get(task, self.prompts_per_task)
 
 
 class Results(Record):

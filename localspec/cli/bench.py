@@ -55,7 +55,9 @@ def bench(
         Path | None, typer.Option(metavar="FILE", help="Your own prompts: text, or JSON lines.")
     ] = None,
     from_history: Annotated[bool, typer.Option("--from-history", help="Your own past chats.")] = False,
-    prompts_per_task: Annotated[int, typer.Option(metavar="N", help="Prompts of each task.")] = 1,
+    prompts_per_task: Annotated[
+        str, typer.Option(metavar="N", help="Prompts of each task; 1,copy=6 for more of one.")
+    ] = "1",
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", "-n", metavar="N", help="Tokens of a reply at most.")
     ] = 128,
