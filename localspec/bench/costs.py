@@ -154,7 +154,8 @@ def model_file(
     model, context = loaded.model, loaded.context
     text = model.tokenize(_TEXT, add_special=True, parse_special=False)
     position = min(_POSITION, context.capacity // 2)
-    pass_ms = measure_passes(context, list(islice(cycle(text), position)), progress=progress)
+    filled = list(islice(cycle(text), position))
+    pass_ms = measure_passes(context, filled, SIZES, repeats=_ROUNDS, progress=progress)
     weights = weight_bytes_of_a_pass(header)
     whole = header.split_count <= 1
     bandwidth = _bandwidth(loaded, settings.threads)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import paths
+from localspec.errors import ModelFileError
 from localspec.models.store import read_receipt
 
 _BLOCK = 1 << 20
@@ -22,8 +23,17 @@ def file_sha256(path: Path) -> str:
     are those that the file had when it was hashed. A cache that cannot be used costs time, nothing else.
 
     Raises:
-        OSError: the file cannot be read.
+        ModelFileError: the file cannot be read.
     """
+    try:
+        return _file_sha256(path)
+    except OSError as error:
+        raise ModelFileError(
+            f"Cannot read {path} ({error.strerror or error}); check its permissions."
+        ) from error
+
+
+def _file_sha256(path: Path) -> str:
     status = path.stat()
     stamp = [status.st_size, status.st_mtime_ns]
     receipt = read_receipt(path)
