@@ -270,7 +270,8 @@ def _peers(results: Results) -> str:
             if row.prompts
         ]  # fmt: skip
         head = [
-            "task", "program", "settings", "memory", "tok/s", "vs ours", "spread", "vs own", "accepted", "same",
+            "task", "program", "settings", "memory", "tok/s", "vs ours", "spread", "vs own", "accepted",
+            "same",
         ]  # fmt: skip
         parts += [f"### {escaped(file)}\n", table(head, lines, words=4), bullets(_peer_notes(peers))]
         ahead = [winner.statement for winner in winners(results) if winner.file == file]
@@ -306,8 +307,8 @@ def _identity(results: Results) -> str:
         return ""
     said = (
         "Up to six copies and six chains, greedy, as users run them. A reply may leave the plain one where "
-        "two tokens are nearly equal, because a pass over several tokens rounds otherwise than one over one; the "
-        "margin is by how much plain decoding preferred its own token there.\n"
+        "two tokens are nearly equal, because a pass over several tokens rounds otherwise than one over one; "
+        "the margin is by how much plain decoding preferred its own token there.\n"
     )
     return f"{said}\n{table(['file', 'draft', 'equal', 'by task', 'differences'], lines, words=5)}"
 
