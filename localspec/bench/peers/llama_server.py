@@ -36,8 +36,8 @@ class LlamaServerPeer:
     """A running llama-server with one slot; made by `start_llama_server`.
 
     Its native code, its idle threads and whatever it prints stay in the other process; if that process dies,
-    whoever waits for an answer gets a `PeerError` at once. ngram-mod and ngram-cache remember earlier
-    requests for as long as the process lives, so a cold memory takes a new one.
+    whoever waits for an answer gets a `PeerError` at once. ngram-mod, ngram-cache and both maps remember
+    earlier requests for as long as the process lives, so a cold memory takes a new one.
 
     Attributes:
         url: its HTTP address, on the loopback interface.

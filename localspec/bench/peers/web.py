@@ -75,8 +75,11 @@ class Server:
         with self._open(path, None, _SHORT_TIMEOUT_S) as response:
             try:
                 body: bytes = response.read(_MOST_BYTES)
-            except (OSError, http.client.HTTPException) as error:
-                raise PeerError(f"The server at {self.place} broke off its answer at {path}.") from error
+                complete = not response.length
+            except (OSError, http.client.HTTPException):
+                complete = False
+        if not complete:
+            raise PeerError(f"The server at {self.place} broke off its answer at {path}.")
         return body.decode("utf-8", "replace")
 
     def json(self, path: str) -> Any:
