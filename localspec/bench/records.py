@@ -6,6 +6,7 @@ keep seconds and counts; a figure that was not measured is None, and `note` says
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -214,8 +215,10 @@ class ModelFile(Record):
 
     @property
     def cost_curve(self) -> dict[int, float]:
-        """T(n)/T(1)."""
-        return {n: ms / self.pass_ms[1] for n, ms in self.pass_ms.items()} if 1 in self.pass_ms else {}
+        """T(n)/T(1); empty where T(1) is not a time."""
+        one = self.pass_ms.get(1)
+        ratios = {n: ms / one for n, ms in self.pass_ms.items()} if one else {}
+        return {n: ratio for n, ratio in ratios.items() if math.isfinite(ratio)}
 
 
 class Startup(Record):

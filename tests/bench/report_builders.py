@@ -191,12 +191,10 @@ def full() -> Results:
                         )
                         for prompt in ("one", "two")
                     ]
-            found += [
-                _drafting(
-                    task, "one", 8, "transcript", file, 0.02, draft="suffix",
-                    lengths=tuple((step * 5) % 17 for step in range(60)),
-                ).model_copy(update={"configuration": Configuration(draft="suffix")})
-            ]  # fmt: skip
+            free = Configuration(draft="suffix", temperature=float(task == "random"))
+            lengths = tuple((step * 5) % 17 for step in range(60))
+            one = _drafting(task, "one", 8, "transcript", file, 0.02, lengths=lengths)
+            found.append(one.model_copy(update={"configuration": free}))
         for parallel in (2, 4, 8):
             for task in ("copy", "random"):
                 one = _drafting(task, "one", 4, "transcript", file, 0.02)
@@ -208,8 +206,10 @@ def full() -> Results:
         measurement("explain", "one", mode="free", verify="typical", timing=timing(200, 0.7), length=8)
     )
     found.append(
-        measurement("code", "long", draft="suffix", length=8, baseline=None, timing=None, counts=None, lengths=(),
-                    note="Prompt and reply need 9000 tokens and the context holds 2048; raise --context.")
+        measurement(
+            "code", "long", draft="suffix", length=8, baseline=None, timing=None, counts=None, lengths=(),
+            note="Prompt and reply need 9000 tokens and the context holds 2048; raise --context.",
+        )
     )  # fmt: skip
     peers = [
         peer(task, prompt, config=config, timing=timing(256, seconds, seconds, seconds * 1.02))

@@ -81,10 +81,12 @@ def plots(results: Results, folder: Path, formats: Sequence[str] = ("svg",)) -> 
         raise UsageError(f"Pictures are written as svg or png, not as {unknown[0]}.")
     found = rows(results)
     drawings: list[tuple[str, Callable[[Any], bool]]] = [("passes", lambda figure: _passes(figure, results))]
+    taken: set[str] = set()
     for file in results.files:
         of_file = [row for row in found if row.file == file.name]
         subject = _Subject(file, of_file, [m for m in results.measurements if m.file == file.name])
-        drawings += [(f"{kind}-{_slug(file.name)}", _bound(draw, subject)) for kind, draw in _KINDS.items()]
+        slug = _slug(file.name, taken)
+        drawings += [(f"{kind}-{slug}", _bound(draw, subject)) for kind, draw in _KINDS.items()]
     written: dict[str, Path] = {}
     with _drawing() as figure_class:
         make_folder(folder)
@@ -128,8 +130,13 @@ def _bound(draw: Callable[[Any, _Subject], bool], subject: _Subject) -> Callable
     return lambda figure: draw(figure, subject)
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", clean(name)) or "file"
+def _slug(name: str, taken: set[str]) -> str:
+    """A file's name as part of a picture's, numbered where two would be the same."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", clean(name)) or "file"
+    while slug in taken:
+        slug = f"{slug}-{len(taken) + 1}"
+    taken.add(slug)
+    return slug
 
 
 def _preferred(found: Sequence[Row]) -> list[Row]:
