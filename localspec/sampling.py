@@ -27,6 +27,11 @@ Values = NDArray[np.float32]
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _TWO_TO_MINUS_53 = 2.0**-53
+# Built once: making a numpy scalar costs as much as an operation on the few tokens that filters leave.
+_SHIFT_11, _SHIFT_27, _SHIFT_30, _SHIFT_31 = (np.uint64(shift) for shift in (11, 27, 30, 31))
+_FACTOR_0, _FACTOR_1, _FACTOR_2 = (
+    np.uint64(factor) for factor in (_GOLDEN, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 _FIRST_SPAN = 10.0
 """Logits below the maximum at which the search for the top k starts; adapts to the model."""
 
@@ -39,18 +44,28 @@ def _mix(value: int) -> int:
 
 
 def _mix_array(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    """The same on an array, in place."""
+    values ^= values >> _SHIFT_30
+    values *= _FACTOR_1
+    values ^= values >> _SHIFT_27
+    values *= _FACTOR_2
+    values ^= values >> _SHIFT_31
+    return values
 
 
 def gumbel_noise(seed: int, position: int, ids: Ids) -> NDArray[np.float64]:
     """Standard Gumbel noise of shape [len(ids)] that depends on (seed, position, token id) only."""
     key = _mix((_mix((seed + _GOLDEN) & _MASK) + position * _GOLDEN) & _MASK)
-    counters = ids.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
-    bits = _mix_array(_mix_array(counters) ^ np.uint64(key))
-    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * _TWO_TO_MINUS_53
-    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
+    offset = np.uint64(key)
+    counters = ids.astype(np.uint64)
+    counters *= _FACTOR_0
+    counters += offset
+    bits = _mix_array(counters)
+    bits ^= offset
+    uniforms = (_mix_array(bits) >> _SHIFT_11).astype(np.float64)
+    uniforms += 0.5
+    uniforms *= _TWO_TO_MINUS_53
+    noise: NDArray[np.float64] = -np.log(-np.log(uniforms))
     return noise
 
 
