@@ -23,6 +23,8 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64)
 
 _WARM_UP = 1
 _ROUNDS = 5
+_BUDGET_S = 30.0
+"""A large model on a slow machine is measured in fewer rounds: nobody waits minutes for a curve."""
 _POSITION = 192
 """Tokens in the cache during these passes. With 64 more it is 256, where kernels change their block."""
 
@@ -48,6 +50,7 @@ def measure_passes(
     sizes: Sequence[int] = SIZES,
     *,
     repeats: int = _ROUNDS,
+    budget_s: float = _BUDGET_S,
     progress: Callable[[float], None] | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> dict[int, float]:
@@ -65,6 +68,7 @@ def measure_passes(
             model whose experts depend on the token.
         sizes: tokens of a pass; those that the context has no room for are left out.
         repeats: passes of each size that count.
+        budget_s: seconds after which no other round is begun; one round beside the warm-up is always made.
         progress: called with the fraction done, 0 to 1.
         clock: monotonic nanoseconds.
 
@@ -81,10 +85,14 @@ def measure_passes(
         )
     times: dict[int, list[int]] = {size: [] for size in order}
     rounds = _WARM_UP + repeats
+    start = clock()
     try:
         context.clear()
         _read(context, tokens)
         for turn in range(rounds):
+            spent = (clock() - start) * 1e-9
+            if turn > _WARM_UP and spent * (turn + 1) / turn > budget_s:
+                break
             for visit, size in enumerate(order if turn % 2 == 0 else order[::-1]):
                 first, second = _pieces(tokens, turn * max(order), size)
                 context.decode(first, "all")
@@ -134,6 +142,7 @@ def model_file(
     loaded: LoadedModel,
     settings: Settings,
     load_s: float,
+    sizes: Sequence[int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> ModelFile:
     """Facts of a model file, T(n) on a text of our own, and the floor that memory sets.
@@ -143,6 +152,7 @@ def model_file(
         loaded: the same, loaded as `settings` say; its cache is empty afterwards.
         settings: of the bench.
         load_s: seconds that loading took.
+        sizes: tokens of the passes that T(n) is measured at; None takes `SIZES`.
         progress: called with the fraction of T(n) that is done.
 
     Raises:
@@ -155,7 +165,7 @@ def model_file(
     text = model.tokenize(_TEXT, add_special=True, parse_special=False)
     position = min(_POSITION, context.capacity // 2)
     filled = list(islice(cycle(text), position))
-    pass_ms = measure_passes(context, filled, SIZES, repeats=_ROUNDS, progress=progress)
+    pass_ms = measure_passes(context, filled, sizes or SIZES, repeats=_ROUNDS, progress=progress)
     weights = weight_bytes_of_a_pass(header)
     whole = header.split_count <= 1
     bandwidth = _bandwidth(loaded, settings.threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from localspec.bench.energy import EnergyMeter
@@ -17,8 +17,12 @@ from localspec.sampling import Sampler
 from localspec.session import Session, StopRules
 from localspec.target import TargetContext, Vocabulary
 from localspec.testing import TranscriptVerifier
-from localspec.types import DraftOptions, SamplingParams, StepStats
+from localspec.types import DraftOptions, Rows, SamplingParams, StepStats
 from localspec.verify import CoupledVerifier, Verifier, make_verifier
+
+Watch = Callable[[Verifier], Verifier]
+
+_READ_WIDTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +65,78 @@ class Driver:
         self.vocabulary = vocabulary
         self._clock = clock
         self._energy = EnergyMeter()
+        self._read: tuple[tuple[int, ...], float] | None = None
         self._session = Session(context, vocabulary, drafter=NoDrafter(), controller=Off(), clock=clock)
 
     def prefill(self, prompt: Sequence[int]) -> float:
-        """Seconds to read `prompt` into an empty cache; raises `PromptTooLongError` where it does not fit."""
+        """Seconds to read `prompt` into an empty cache; raises `PromptTooLongError` where it does not fit.
+
+        The same prompt again, in another mode, is not read a second time: its time is known.
+        """
+        if self._read is not None and self._read[0] == tuple(prompt):
+            return self._read[1]
         self.context.clear()
         self._session.tokens = []
         self._session.use_drafter(NoDrafter())
         return self._session.prefill(prompt).seconds
 
-    def plain(self, reply: Reply) -> Run:
-        """Plain decoding, through the very step that speculation takes."""
-        return self.run(reply, NoDrafter(), None, self.verifier(reply, None))
+    def read(self, prompt: Sequence[int]) -> None:
+        """Read `prompt` into an empty cache in passes of one width, which leave the same cache every time.
 
-    def speculative(self, reply: Reply, configuration: Configuration, drafter: Drafter | None = None) -> Run:
+        The passes of `prefill` are as wide as the time allows. Raises `PromptTooLongError`.
+        """
+        self.context.clear()
+        self._session.tokens = []
+        self._session.drafter = NoDrafter()
+        if len(prompt) < self.context.capacity:
+            held = list(prompt[:-1])
+            width = min(_READ_WIDTH, self.context.max_batch)
+            for start in range(0, len(held), width):
+                self.context.decode(held[start : start + width], "none")
+            self._session.tokens = held
+        # Finds everything there, or says that there is no room.
+        self._session.prefill(prompt)
+
+    def passes(self, prompt: Sequence[int], pieces: Iterable[Sequence[int]]) -> Iterator[Rows]:
+        """Rows of the passes that decode `pieces` after `prompt[:-1]`: no session, no roll back, no draft.
+
+        Yields:
+            Rows of one piece, shape [tokens, vocabulary]; a view that the next pass overwrites. The cache is
+            empty afterwards.
+        """
+        self.read(prompt)
+        try:
+            for piece in pieces:
+                yield self.context.decode(piece, "all")
+        finally:
+            self.context.clear()
+            self._session.tokens = []
+
+    def plain(self, reply: Reply, watch: Watch | None = None) -> Run:
+        """Plain decoding, through the very step that speculation takes; `watch` may wrap its verifier."""
+        return self.run(reply, NoDrafter(), None, _watched(self.verifier(reply, None), watch))
+
+    def speculative(
+        self,
+        reply: Reply,
+        configuration: Configuration,
+        drafter: Drafter | None = None,
+        watch: Watch | None = None,
+    ) -> Run:
         """Decoding with drafts.
 
         Args:
             reply: what is asked.
             configuration: drafter, length, rule and rates.
             drafter: one that already remembers something; None makes a new one.
+            watch: wraps the verifier in one that looks on.
         """
         length = configuration.length or DEFAULT_LENGTH
         own = drafter or make_drafter(DraftOptions(configuration.draft, configuration.length))
         if configuration.rates:
             own = SyntheticDrafter(own, self._sequence(reply))
         try:
-            return self.run(reply, own, length, self.verifier(reply, configuration))
+            return self.run(reply, own, length, _watched(self.verifier(reply, configuration), watch))
         finally:
             if drafter is None:
                 own.close()
@@ -160,3 +209,7 @@ class Driver:
     @staticmethod
     def _sequence(reply: Reply) -> list[int]:
         return [*reply.prompt, *(reply.forced or ())]
+
+
+def _watched(verifier: Verifier, watch: Watch | None) -> Verifier:
+    return verifier if watch is None else watch(verifier)

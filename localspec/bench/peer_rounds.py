@@ -252,7 +252,9 @@ class PeerRounds:
     def _figures(replies: Sequence[PeerReply], plain: Guest | None, ours: Timing) -> dict[str, Any]:
         last = replies[-1]
         note = None
-        if last.tokens == 0 or not all(math.isfinite(r.seconds) and r.seconds > 0 for r in replies):
+        if not all(r.timed_tokens > 0 for r in replies) or not all(
+            math.isfinite(r.seconds) and r.seconds > 0 for r in replies
+        ):
             return {"note": "The peer gave no tokens, or no time that can be used."}
         if last.counted_by == "client":
             note = "Timed from outside, the way of the tokens to us included."
@@ -269,8 +271,8 @@ class PeerRounds:
 
 def _timing(replies: Sequence[PeerReply]) -> Timing:
     """A peer's time, scaled to the tokens of its last reply where replies differ in length."""
-    tokens = replies[-1].tokens
-    per_token = statistics.median(reply.seconds / reply.tokens for reply in replies if reply.tokens)
+    tokens = replies[-1].timed_tokens
+    per_token = statistics.median(reply.seconds / reply.timed_tokens for reply in replies)
     return Timing(tokens=tokens, seconds=per_token * tokens, runs=tuple(reply.seconds for reply in replies))
 
 

@@ -55,6 +55,7 @@ class Bench:
         transcripts: where replies are recorded.
         notes: sentences for the report, such as prompts that could not be read.
         peer_draft: what llama-server drafts with, where its configuration needs a file.
+        sizes: tokens of the passes that T(n) is measured at; None takes those of `localspec.bench.costs`.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Bench:
         transcripts: Transcripts | None = None,
         notes: Sequence[str] = (),
         peer_draft: Path | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> None:
         self._settings = settings
         self._paths = list(paths)
@@ -83,6 +85,7 @@ class Bench:
             started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         )
         self._peer_draft = peer_draft
+        self._sizes = sizes
         self._what = ""
         self._begun = time.monotonic()
         self._done = 0.0
@@ -151,8 +154,16 @@ class Bench:
 
     def _costs(self, path: Path, loaded: LoadedModel, load_s: float) -> ModelFile:
         """The file's facts and its T(n), taken on a prompt of the bench."""
-        self._tell(f"{path.stem}: time of a pass over n tokens")
-        return costs.model_file(path, loaded, self._settings, load_s)
+        what = f"{path.stem}: time of a pass over n tokens"
+        self._tell(what)
+        return costs.model_file(
+            path,
+            loaded,
+            self._settings,
+            load_s,
+            self._sizes,
+            progress=lambda share: self._tell(f"{what}, {share:.0%}"),
+        )
 
     def _startup(self, path: Path) -> tuple[Startup, ...]:
         settings = self._settings

@@ -1,8 +1,8 @@
 """Synthetic acceptance: drafts accepted by preset probabilities, to hold measured speed against theory.
 
 The drafter is asked as usual, at its usual cost; its tokens are replaced by those of a recorded text, and
-dice decide how many are accepted. vLLM's `synthetic_acceptance_rates` and `synthetic_acceptance_length` have
-the same meaning: rates are unconditional (the share of drafts accepted at least that far), so they never rise.
+dice decide how many are accepted. vLLM's `synthetic_acceptance_rates` and `synthetic_acceptance_length` mean
+the same: rates are unconditional (the share of drafts accepted at least that far), so they never rise.
 """
 
 from __future__ import annotations

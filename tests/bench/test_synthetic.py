@@ -32,7 +32,8 @@ def test_a_length_is_what_its_rates_emit(wanted: float, length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "nan", "inf", "-0.1", "1.2", "0.5,0.6", "length:0.5", "length:6", "length:2,3", "mean:2"]
+    "text",
+    ["", "x", "nan", "inf", "-0.1", "1.2", "0.5,0.6", "length:0.5", "length:6", "length:2,3", "mean:2"],
 )
 def test_anything_else_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="--synthetic"):
