@@ -17,7 +17,7 @@ from localspec.sampling import Sampler
 from localspec.session import Session, StopRules
 from localspec.target import TargetContext, Vocabulary
 from localspec.testing import TranscriptVerifier
-from localspec.types import DraftOptions, Rows, SamplingParams, StepStats
+from localspec.types import Draft, DraftOptions, Rows, SamplingParams, StepStats
 from localspec.verify import CoupledVerifier, Verifier, make_verifier
 
 Watch = Callable[[Verifier], Verifier]
@@ -44,6 +44,15 @@ class Reply:
     seed: int = 1
     forced: tuple[int, ...] | None = None
     stops: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TreePass:
+    """A pass over a tree that is no draft: what it holds and which path is kept."""
+
+    root: int
+    draft: Draft
+    path: tuple[int, ...]
 
 
 class Driver:
@@ -97,8 +106,8 @@ class Driver:
         # Finds everything there, or says that there is no room.
         self._session.prefill(prompt)
 
-    def passes(self, prompt: Sequence[int], pieces: Iterable[Sequence[int]]) -> Iterator[Rows]:
-        """Rows of the passes that decode `pieces` after `prompt[:-1]`: no session, no roll back, no draft.
+    def passes(self, prompt: Sequence[int], pieces: Iterable[Sequence[int] | TreePass]) -> Iterator[Rows]:
+        """Rows of the passes that decode `pieces` after `prompt[:-1]`, without a session.
 
         Yields:
             Rows of one piece, shape [tokens, vocabulary]; a view that the next pass overwrites. The cache is
@@ -107,7 +116,11 @@ class Driver:
         self.read(prompt)
         try:
             for piece in pieces:
-                yield self.context.decode(piece, "all")
+                if isinstance(piece, TreePass):
+                    yield self.context.decode_tree(piece.root, piece.draft)
+                    self.context.keep_path(piece.path)
+                else:
+                    yield self.context.decode(piece, "all")
         finally:
             self.context.clear()
             self._session.tokens = []
@@ -132,20 +145,25 @@ class Driver:
             watch: wraps the verifier in one that looks on.
         """
         length = configuration.length or DEFAULT_LENGTH
-        own = drafter or make_drafter(DraftOptions(configuration.draft, configuration.length))
+        own = drafter or make_drafter(
+            DraftOptions(configuration.draft, configuration.length, leaves=configuration.leaves)
+        )
         if configuration.rates:
             own = SyntheticDrafter(own, self._sequence(reply))
         try:
-            return self.run(reply, own, length, _watched(self.verifier(reply, configuration), watch))
+            verifier = _watched(self.verifier(reply, configuration), watch)
+            return self.run(reply, own, length, verifier, configuration.leaves)
         finally:
             if drafter is None:
                 own.close()
 
-    def run(self, reply: Reply, drafter: Drafter, length: int | None, verifier: Verifier) -> Run:
+    def run(
+        self, reply: Reply, drafter: Drafter, length: int | None, verifier: Verifier, leaves: int = 1
+    ) -> Run:
         """One reply; `length` None is plain decoding."""
         session = self._session
         session.drafter = drafter
-        session.controller = Off() if length is None else FixedLength(length)
+        session.controller = Off() if length is None else FixedLength(length, leaves=leaves)
         session.verifier = verifier
         begin = session.prefill(reply.prompt)
         sampler = self.sampler(reply)

@@ -90,6 +90,7 @@ class Configuration(Record):
     Attributes:
         draft: value of `--draft`.
         length: draft tokens a step at most; None where the controller is free.
+        leaves: branches of a draft at most.
         verify: rule of verification.
         temperature: of the sampling; the task's own or one of the grid.
         memory: whether what the drafter remembers across replies was empty or full.
@@ -98,6 +99,7 @@ class Configuration(Record):
 
     draft: str
     length: int | None = None
+    leaves: int = 1
     verify: str = "coupled"
     temperature: float = 0.0
     memory: Memory = "cold"

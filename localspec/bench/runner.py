@@ -97,6 +97,8 @@ class Bench:
         Raises:
             LocalspecError: a model file cannot be loaded at all. Everything smaller is a row with a note.
         """
+        # At once, so that a place that cannot be written is known before anything is measured.
+        self._save(self.results)
         names = [path.stem for path in self._paths]
         plan = {name: blocks(self._settings, name, self._tasks) for name in names}
         left = [b for grid in plan.values() for b in grid if not measured(b, self.results.measurements)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -123,6 +124,7 @@ def bench(
 
     if resume:
         _check_resume(ctx)
+    _check_targets([json_file, csv_file, markdown_file], plots)
     target = json_file or ensure(data_dir()) / "last-bench.json"
     earlier = store.load(target) if resume else None
     if earlier is not None:
@@ -196,6 +198,19 @@ def bench(
     _report(results, csv_file, markdown_file, plots)
 
 
+def _check_targets(files: Sequence[Path | None], plots: Path | None) -> None:
+    """What cannot be written at the end is said before hours of measuring, not after."""
+    from localspec.bench.report.disk import check_target, make_folder
+    from localspec.bench.report.plots import check_plots
+
+    for path in files:
+        if path is not None:
+            check_target(path)
+    if plots is not None:
+        check_plots()
+        make_folder(plots)
+
+
 def _check_resume(ctx: typer.Context) -> None:
     """--resume goes on with the grid that it finds: options that would change it are refused, not ignored."""
     for parameter in ctx.command.params:
@@ -238,8 +253,10 @@ class _Lines:
 
     def show(self, now: Progress) -> None:
         """Print what is new."""
-        if now.what != self._last:
-            self._last = now.what
+        # A share of the work at the end of the sentence is for those who watch.
+        what = now.what.split(", ")[0] if now.what.endswith("%") else now.what
+        if what != self._last:
+            self._last = what
             sys.stderr.write(f"{now.done:4.0%}  {_words(now)}\n")
             sys.stderr.flush()
 
@@ -251,10 +268,27 @@ def _words(now: Progress) -> str:
     return f"{minutes}:{seconds:02d} left   {now.what}"
 
 
-def _report(results: Results, csv_file: Path | None, markdown_file: Path | None, plots: Path | None) -> None:
+def _report(results: Results, csv_file: Path | None, markdown_file: Path | None, folder: Path | None) -> None:
     """Everything that is printed and written beside the JSON."""
     from rich.console import Console
 
+    from localspec.bench.report.csv_file import save_csv
+    from localspec.bench.report.disk import write_whole
+    from localspec.bench.report.markdown import markdown
     from localspec.bench.report.table import print_results
 
     print_results(results, Console())
+    if csv_file is not None:
+        save_csv(results, csv_file)
+    pictures = {}
+    if folder is not None:
+        from localspec.bench.report.plots import plots
+
+        pictures = plots(results, folder, ("svg", "png"))
+    if markdown_file is not None:
+        links = {
+            name: Path(os.path.relpath(path, markdown_file.parent)).as_posix()
+            for name, path in pictures.items()
+            if path.suffix == ".svg"
+        }
+        write_whole(markdown_file, markdown(results, links).encode())

@@ -84,7 +84,7 @@ def whole(smollm2_path: Path) -> Results:
     return bench(small(smollm2_path, tasks="explain,story"), smollm2_path).run()
 
 
-@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize("after", [1, 3, 5])
 def test_an_interrupt_leaves_a_readable_file_and_resuming_ends_with_the_same_table(
     smollm2_path: Path, tmp_path: Path, whole: Results, after: int
 ) -> None:
@@ -104,11 +104,12 @@ def test_an_interrupt_leaves_a_readable_file_and_resuming_ends_with_the_same_tab
     json.loads(target.read_text())
     earlier = store.load(target)
     assert not earlier.complete
-    assert len(earlier.measurements) == after - 1
+    measured = max(after - 2, 0)
+    assert len(earlier.measurements) == measured
     finished = bench(given, smollm2_path, earlier=earlier).run()
     assert finished.complete
     assert keys(finished) == keys(whole)
-    assert finished.measurements[: after - 1] == earlier.measurements
+    assert finished.measurements[:measured] == earlier.measurements
     counted = [(m.counts.drafted, m.counts.accepted) for m in finished.measurements if m.counts]
     assert counted == [(m.counts.drafted, m.counts.accepted) for m in whole.measurements if m.counts]
 

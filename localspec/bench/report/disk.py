@@ -29,6 +29,14 @@ def write_whole(path: Path, data: bytes) -> None:
         raise StorageError(_sentence(path, error)) from error
 
 
+def check_target(path: Path) -> None:
+    """Raise `StorageError` where `path` plainly cannot be written later, before hours of measuring."""
+    if path.is_dir():
+        raise StorageError(f"Cannot write {path}: it is a folder; name a file in it.")
+    if not path.absolute().parent.is_dir():
+        raise StorageError(_sentence(path, FileNotFoundError()))
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder for files.
 

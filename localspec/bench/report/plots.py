@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import re
 import warnings
@@ -98,6 +99,12 @@ def plots(results: Results, folder: Path, formats: Sequence[str] = ("svg",)) -> 
                     write_whole(path, _rendered(figure, form))
                     written[path.name] = path
     return written
+
+
+def check_plots() -> None:
+    """Raise `UsageError` where pictures cannot be drawn, before hours of measuring."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError('Pictures need matplotlib: pip install "localspec[plots]".')
 
 
 @contextmanager
