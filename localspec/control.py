@@ -26,10 +26,10 @@ class Controller(Protocol):
 
 
 class FixedLength:
-    """Always the same draft length."""
+    """Always the same draft length, on at most `leaves` branches."""
 
-    def __init__(self, length: int, reason: str = "on") -> None:
-        self._budget = Budget(length)
+    def __init__(self, length: int, reason: str = "on", *, leaves: int = 1) -> None:
+        self._budget = Budget(length, leaves)
         self.reason = reason
 
     def budget(self, tokens: Sequence[int]) -> Budget:  # noqa: ARG002 - the protocol's argument

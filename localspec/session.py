@@ -18,6 +18,7 @@ from localspec.messages import EmittedToken
 from localspec.sampling import Sampler
 from localspec.target import TargetContext, Vocabulary
 from localspec.text import ReplyText
+from localspec.trees import cut_below, depths_of, leaves_of, with_leaves
 from localspec.types import EMPTY_DRAFT, Budget, Draft, FinishReason, Outcome, StepStats, Verdict, VerdictKind
 from localspec.verify import CoupledVerifier, Verifier
 
@@ -226,6 +227,8 @@ class Session:
                 sample_ns=step.sample_ns,
                 # From the end of one step to the end of the next, so that no time between them is lost.
                 other_ns=now - last - step.draft_ns - step.verify_ns - step.sample_ns,
+                leaves=1 if step.chain else len(leaves_of(step.draft)),
+                depth=0 if step.chain else max(depths_of(step.draft)),
             )
             last = now
             reply.steps += 1
@@ -245,14 +248,20 @@ class Session:
         begin = clock()
         budget = self._budget(rules, reply)
         draft = self._propose(budget, rules) if budget.tokens else EMPTY_DRAFT
+        chain = draft.is_chain
         drafted_at = clock()
-        rows = context.decode([tokens[-1], *draft.tokens], "all")
+        if chain:
+            rows = context.decode([tokens[-1], *draft.tokens], "all")
+        else:
+            rows = context.decode_tree(tokens[-1], draft)
         decoded_at = clock()
         verdict = self.verifier.verify(draft, rows, sampler, tokens)
         sampled_at = clock()
         emitted = self._stopped(draft, verdict, rules, reply)
         tokens.extend(emitted)
-        if context.length != len(tokens) - 1:
+        if not chain:
+            context.keep_path(verdict.path[: len(emitted) - 1])
+        elif context.length != len(tokens) - 1:
             context.keep(len(tokens) - 1)
         accepted = min(len(verdict.path), len(emitted))
         kept_at = clock()
@@ -262,6 +271,7 @@ class Session:
             position=position,
             budget=budget.tokens,
             draft=draft,
+            chain=chain,
             emitted=emitted,
             accepted=accepted,
             verdict_kind=verdict.kind,
@@ -279,16 +289,15 @@ class Session:
         room = min(self.context.capacity - len(self.tokens), self.context.max_rows) - 1
         if rules.max_tokens is not None:
             room = min(room, rules.max_tokens - len(reply.token_ids) - 1)
-        return Budget(max(0, min(budget.tokens, room)), budget.leaves)
+        return Budget(max(0, min(budget.tokens, room)), min(budget.leaves, self.context.max_leaves))
 
     def _propose(self, budget: Budget, rules: StopRules) -> Draft:
         """A draft within `budget`, without what would follow an end-of-generation token."""
-        draft = self.controller.trim(self.drafter.propose(self.tokens, budget)).best_chain()
+        draft = self.controller.trim(self.drafter.propose(self.tokens, budget))
+        if not draft.is_chain:
+            draft = with_leaves(draft, budget.leaves)
         draft = draft.prefix(budget.tokens)
-        for index, token in enumerate(draft.tokens):
-            if token in self.vocabulary.eog_tokens and not rules.ignore_eos:
-                return draft.prefix(index + 1)
-        return draft
+        return draft if rules.ignore_eos else cut_below(draft, self.vocabulary.eog_tokens)
 
     def _stopped(self, draft: Draft, verdict: Verdict, rules: StopRules, reply: Reply) -> list[int]:
         """The verdict's tokens up to the first one at which the reply ends, as plain decoding would."""
@@ -311,6 +320,7 @@ class _Step:
     position: int
     budget: int
     draft: Draft
+    chain: bool
     emitted: list[int]
     accepted: int
     verdict_kind: VerdictKind

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from localspec.types import Rows
+from localspec.types import Draft, Rows
 
 Outputs = Literal["all", "none"]
 
@@ -47,6 +47,10 @@ class TargetContext(Protocol):
         """Whether the tail of the cache can be dropped; without that there is no speculation."""
 
     @property
+    def max_leaves(self) -> int:
+        """Branches of a draft tree that one pass can verify at most; 1: chains only."""
+
+    @property
     def length(self) -> int:
         """Tokens in the cache."""
 
@@ -63,6 +67,28 @@ class TargetContext(Protocol):
 
         Raises:
             EngineError: the pass failed; the cache's content is unknown until `clear`.
+        """
+
+    def decode_tree(self, root: int, draft: Draft) -> Rows:
+        """Append `root` and every node of the tree `draft` in one pass; `keep_path` or `clear` comes next.
+
+        Returns:
+            Logits of shape [len(draft) + 1, vocabulary]: row 0 of the root, row i + 1 of node i, which has
+            seen the tokens on its path and no other node; a view that the next decode overwrites.
+
+        Raises:
+            EngineError: more branches or nodes than a pass takes, or the pass failed; in the latter case the
+                cache's content is unknown until `clear`.
+        """
+
+    def keep_path(self, path: Sequence[int]) -> None:
+        """After `decode_tree`: keep its root and then the nodes of `path`, and drop the others.
+
+        Args:
+            path: node indices downwards from a child of the root; may be empty.
+
+        Raises:
+            RollbackRefusedError: the cache would not drop them; its content is unknown until `clear`.
         """
 
     def keep(self, length: int) -> None:

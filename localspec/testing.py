@@ -15,6 +15,7 @@ from localspec.drafters.base import Needs
 from localspec.errors import EngineError, RollbackRefusedError
 from localspec.sampling import Sampler
 from localspec.target import Outputs
+from localspec.trees import Trie, leaves_of
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome, Rows, Verdict
 
 
@@ -32,6 +33,7 @@ class ScriptedModel:
         capacity: context size in tokens.
         max_batch: tokens of one decode at most.
         can_trim: whether the cache can be rolled back.
+        max_leaves: branches of a draft tree in one pass at most; 1 without roll back.
         eog_logit: the end token's logit, far below the others by default.
     """
 
@@ -45,6 +47,7 @@ class ScriptedModel:
         capacity: int = 4096,
         max_batch: int = 64,
         can_trim: bool = True,
+        max_leaves: int = 16,
         eog_logit: float = -4.0,
     ) -> None:
         self._size = vocabulary
@@ -54,9 +57,11 @@ class ScriptedModel:
         self._eog_logit = eog_logit
         self._rows: dict[tuple[int, ...], NDArray[np.float32]] = {}
         self._cache: list[int] = []
+        self._tree = EMPTY_DRAFT
         self.capacity = capacity
         self.max_batch = self.max_rows = max_batch
         self.can_trim = can_trim
+        self.max_leaves = max_leaves if can_trim else 1
         self.threads = 1
         self.passes: list[int] = []
 
@@ -85,7 +90,7 @@ class ScriptedModel:
     @property
     def length(self) -> int:
         """Tokens in the cache."""
-        return len(self._cache)
+        return len(self._cache) + len(self._tree)
 
     @property
     def cached(self) -> tuple[int, ...]:
@@ -94,8 +99,7 @@ class ScriptedModel:
 
     def decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
         """Append `tokens`; rows of all of them or none. Raises `EngineError` when they do not fit."""
-        if len(tokens) > self.max_batch or len(self._cache) + len(tokens) > self.capacity:
-            raise EngineError("The scripted model was given more tokens than fit.")
+        self._check(len(tokens))
         self.passes.append(len(tokens))
         rows = []
         for token in tokens:
@@ -103,6 +107,25 @@ class ScriptedModel:
             if outputs == "all":
                 rows.append(self.row(self._cache))
         return np.stack(rows) if rows else np.zeros((0, self._size), dtype=np.float32)
+
+    def decode_tree(self, root: int, draft: Draft) -> Rows:
+        """Append a tree; raises `EngineError` when it does not fit or has too many branches."""
+        self._check(1 + len(draft))
+        if len(leaves_of(draft)) > self.max_leaves:
+            raise EngineError("The scripted model was given a tree with too many branches.")
+        self.passes.append(1 + len(draft))
+        self._cache.append(root)
+        self._tree = draft
+        stem = self._cache[-self._order :]
+        paths = [(), *map(draft.path_to, range(len(draft)))]
+        return np.stack([self.row([*stem, *(draft.tokens[node] for node in path)]) for path in paths])
+
+    def keep_path(self, path: Sequence[int]) -> None:
+        """Keep one path; raises `RollbackRefusedError` for what is none."""
+        tree, self._tree = self._tree, EMPTY_DRAFT
+        if path and tree.path_to(path[-1]) != tuple(path):
+            raise RollbackRefusedError("The scripted model was asked to keep what is no path of its tree.")
+        self._cache += [tree.tokens[node] for node in path]
 
     def keep(self, length: int) -> None:
         """Drop the tail; raises `RollbackRefusedError` where trimming is off."""
@@ -113,6 +136,13 @@ class ScriptedModel:
     def clear(self) -> None:
         """Empty the cache."""
         self._cache.clear()
+        self._tree = EMPTY_DRAFT
+
+    def _check(self, count: int) -> None:
+        if len(self._tree):
+            raise EngineError("The scripted model still holds a whole tree; keep one path of it first.")
+        if count > self.max_batch or len(self._cache) + count > self.capacity:
+            raise EngineError("The scripted model was given more tokens than fit.")
 
     def row(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logits after `tokens`, shape [vocabulary]."""
@@ -245,6 +275,45 @@ class AdversarialDrafter(OracleDrafter):
         truth = super().propose(tokens, budget).tokens
         wrong = tuple((token + 1) % self._vocabulary for token in truth[self._right :])
         return Draft.chain(truth[: self._right] + wrong, source=self.name)
+
+
+class DecoyDrafter(OracleDrafter):
+    """Knows the sequence and hides its true continuation among wrong branches, in trees of random shape.
+
+    Args:
+        sequence: the whole session's tokens.
+        vocabulary: number of tokens.
+        right: how much of the true continuation a tree may hold; 0 makes every branch wrong from the start.
+        seed: which trees.
+    """
+
+    name = "decoy"
+
+    def __init__(
+        self, sequence: Sequence[int], vocabulary: int, right: int | None = None, *, seed: int = 0
+    ) -> None:
+        super().__init__(sequence)
+        self._vocabulary = vocabulary
+        self._right = right
+        self._random = np.random.default_rng(seed)
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        """A tree of up to `budget.leaves` branches; the right one comes at any place among its siblings."""
+        depth = max(1, budget.tokens // budget.leaves)
+        future = super().propose(tokens, budget).tokens[:depth]
+        truth = future[: self._right]
+        branches = [truth]
+        for _ in range(budget.leaves - 1):
+            shared = int(self._random.integers(0, min(len(truth), depth - 1) + 1))
+            wrong = self._random.integers(0, self._vocabulary, depth - shared)
+            if shared < len(future) and wrong[0] == future[shared]:
+                wrong[0] = (wrong[0] + 1) % self._vocabulary
+            branches.append((*truth[:shared], *map(int, wrong)))
+        trie = Trie()
+        for place in self._random.permutation(len(branches)):
+            trie.add(branches[place])
+        draft = Draft(tuple(trie.tokens), tuple(trie.parents), source=self.name)
+        return draft.prefix(budget.tokens)
 
 
 class RandomDrafter:

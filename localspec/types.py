@@ -5,6 +5,7 @@ All are immutable. Token ids are plain `int`; times are integer nanoseconds of a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -118,23 +119,24 @@ class Draft:
         if not self.tokens or self.is_chain:
             return self
         if self.probs:
-            return self._along(self.eldest_path())
+            return self.subtree(self.eldest_path())
         depth = [len(self.path_to(node)) for node in range(len(self))]
         expected = [
             sum(self.confidence[i] for i in self.path_to(node)) if self.confidence else float(depth[node])
             for node in range(len(self))
         ]
         best = max(range(len(self)), key=lambda node: (expected[node], depth[node], -node))
-        return self._along(self.path_to(best))
+        return self.subtree(self.path_to(best))
 
-    def _along(self, path: tuple[int, ...]) -> Draft:
-        """The nodes of `path` as a chain."""
+    def subtree(self, nodes: Sequence[int]) -> Draft:
+        """The nodes of ascending indices `nodes`, among which is every node's parent."""
+        place = {-1: -1} | {node: index for index, node in enumerate(nodes)}
         return replace(
             self,
-            tokens=tuple(self.tokens[i] for i in path),
-            parents=tuple(range(-1, len(path) - 1)),
-            confidence=tuple(self.confidence[i] for i in path) if self.confidence else (),
-            probs=tuple(self.probs[i] for i in path) if self.probs else (),
+            tokens=tuple(self.tokens[i] for i in nodes),
+            parents=tuple(place[self.parents[i]] for i in nodes),
+            confidence=tuple(self.confidence[i] for i in nodes) if self.confidence else (),
+            probs=tuple(self.probs[i] for i in nodes) if self.probs else (),
         )
 
 
@@ -212,6 +214,8 @@ class StepStats:
         verify_ns: the target pass.
         sample_ns: filters, draws and comparison.
         other_ns: the rest of the step.
+        leaves: branches of the draft; 1 for a chain, and without a draft.
+        depth: nodes on the longest branch of a tree; 0 for a chain, which is as deep as it is long.
     """
 
     index: int
@@ -229,11 +233,18 @@ class StepStats:
     verify_ns: int
     sample_ns: int
     other_ns: int
+    leaves: int = 1
+    depth: int = 0
 
     @property
     def total_ns(self) -> int:
         """Wall time of the step."""
         return self.draft_ns + self.verify_ns + self.sample_ns + self.other_ns
+
+    @property
+    def positions(self) -> int:
+        """Positions that the draft reached ahead: its depth."""
+        return self.depth or self.drafted
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +257,16 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
-    """Which drafter, and its settings. `spec` is the value of `--draft`."""
+    """Which drafter, and its settings. `spec` is the value of `--draft`.
+
+    `length` draft tokens a step at most, on `leaves` branches at most.
+    """
 
     spec: str = "ngram"
     length: int | None = None
     ngram_min: int = 2
     ngram_max: int = 5
+    leaves: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +283,7 @@ class EngineOptions:
         draft: the drafter to start with.
         speculation: whether it starts switched on.
         chat_template: Jinja source that replaces the file's own.
+        verify: the rule of verification, a name of `localspec.verify.VERIFIERS`.
     """
 
     context: int | None = None
@@ -279,3 +295,4 @@ class EngineOptions:
     draft: DraftOptions = field(default_factory=DraftOptions)
     speculation: bool = True
     chat_template: str | None = None
+    verify: str = "coupled"

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from localspec.errors import EngineError, NotEnoughMemoryError, RollbackRefusedError, UsageError
+from localspec.runtime.branches import Branches
 from localspec.runtime.library import forget_errors, lib, recent_errors
 from localspec.runtime.load import SpareCores
 from localspec.runtime.model import LlamaModel, looks_like_memory
 from localspec.runtime.threads import ThreadGovernor
 from localspec.target import Outputs
-from localspec.types import Rows
+from localspec.trees import branches_through, depths_of, leaves_of
+from localspec.types import Draft, Rows
 
 MAX_ROWS = 128
 """Rows of logits a pass at most. The output buffer is reserved for this many: 75 MB at 152k tokens."""
@@ -60,7 +62,7 @@ class LlamaContext:
         cores: threads of an idle machine.
         flash_attention: None lets llama.cpp decide.
         kv_type: element type of the cache, a key of `KV_TYPES`.
-        sequences: sequences at most; a tree of n leaves needs n + 1.
+        sequences: sequences at most; a draft tree of n branches needs n.
         spare: idle cores, watched since before the model was read, so that the first pass fits the load.
 
     Raises:
@@ -110,8 +112,12 @@ class LlamaContext:
         self._memory: Any = low.llama_get_memory(self._handle)
         self._batch: Any = low.llama_batch_init(self.max_batch, 0, sequences)
         self._views = _BatchViews(self._batch, self.max_batch)
+        self._branches = Branches(self._memory, sequences)
+        self._tree: list[list[int]] | None = None
         self._length = 0
         self.can_trim = self._probe_trim()
+        # The state of a recurrent layer belongs to a sequence as a whole and cannot be shared by branches.
+        self.max_leaves = sequences if self.can_trim and not model.is_recurrent else 1
 
     @property
     def length(self) -> int:
@@ -133,6 +139,38 @@ class LlamaContext:
         self._run(count)
         self._length += count
         return self._rows(rows)
+
+    def decode_tree(self, root: int, draft: Draft) -> Rows:
+        """See `TargetContext.decode_tree`."""
+        through = branches_through(draft)
+        leaves = max(1, len(leaves_of(draft)))
+        count = len(draft) + 1
+        if leaves > self.max_leaves or self._length + count > self.capacity:
+            raise EngineError(
+                f"A tree of {count} tokens on {leaves} branches does not fit at position {self._length}."
+            )
+        self._branches.attach(leaves, self._length)
+        rows = self.decode_batch(
+            Batch(
+                tokens=[root, *draft.tokens],
+                positions=[self._length, *(self._length + depth for depth in depths_of(draft))],
+                sequences=[list(range(leaves)), *through],
+                outputs=[True] * count,
+            )
+        )
+        self._tree = through
+        self._length += count
+        return rows
+
+    def keep_path(self, path: Sequence[int]) -> None:
+        """See `TargetContext.keep_path`; raises `EngineError` where no tree was decoded."""
+        through, self._tree = self._tree, None
+        if through is None:
+            raise EngineError("There is no draft tree in the cache to keep a path of.")
+        start = self._length - len(through)
+        end = start + len(path)
+        self._branches.settle(through[path[-1]][0] if path else 0, start, end)
+        self._length = end
 
     def decode_batch(self, batch: Batch) -> Rows:
         """One pass over any batch: trees, several sequences.
@@ -159,6 +197,7 @@ class LlamaContext:
             raise RollbackRefusedError(
                 f"llama.cpp refused to roll the cache back from {self._length} to {length} tokens."
             )
+        self._branches.trim(length)
         self._length = length
 
     def keep_sequence(self, sequence: int, length: int) -> None:
@@ -177,6 +216,8 @@ class LlamaContext:
     def clear(self) -> None:
         """Empty the cache."""
         lib().llama_memory_clear(self._memory, False)
+        self._branches.forget()
+        self._tree = None
         self._length = 0
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from localspec.runtime.devices import backend_name, devices
 from localspec.runtime.load import SpareCores
 from localspec.runtime.model import LlamaModel
 from localspec.runtime.offload import Demand, layers_that_fit
+from localspec.trees import MAX_LEAVES
 from localspec.types import EngineOptions
 
 DEFAULT_CONTEXT = 8192
@@ -119,6 +120,8 @@ def _open(
             cores=physical_cores(),
             flash_attention=options.flash_attention,
             kv_type=options.kv_type,
+            # Branches of draft trees share cells, so they cost nothing, but a recurrent state for each does.
+            sequences=1 if model.is_recurrent else MAX_LEAVES,
             spare=spare,
         )
     except BaseException:

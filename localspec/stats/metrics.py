@@ -26,7 +26,7 @@ class Tally:
         accepted: draft tokens accepted.
         emitted: tokens emitted, the target's own included.
         reached: draft positions that the verifier got to (accepted ones and the first refused one).
-        drafted_at: for each position, drafts that were at least that long.
+        drafted_at: for each position, drafts that were at least that long (trees: that deep).
         accepted_at: for each position, drafts accepted at least that far.
     """
 
@@ -49,11 +49,12 @@ class Tally:
         self.emitted += stats.emitted
         # A correction means that one more position was looked at and refused.
         self.reached += stats.accepted + (stats.kind == "correction")
-        if stats.drafted > len(self.drafted_at):
-            missing = stats.drafted - len(self.drafted_at)
+        positions = stats.positions
+        if positions > len(self.drafted_at):
+            missing = positions - len(self.drafted_at)
             self.drafted_at += [0] * missing
             self.accepted_at += [0] * missing
-        for position in range(stats.drafted):
+        for position in range(positions):
             self.drafted_at[position] += 1
         for position in range(stats.accepted):
             self.accepted_at[position] += 1

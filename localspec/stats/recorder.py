@@ -84,7 +84,8 @@ def read_steps(path: Path) -> Iterator[StepStats]:
                 if value.get("localspec_recording") != FORMAT:
                     raise UsageError(f"{path} is not a recording of this version of localspec.")
                 continue
-            yield StepStats(**{name: value[name] for name in _FIELDS})
+            # Counters that came later have defaults: they are missing in older recordings.
+            yield StepStats(**{name: value[name] for name in _FIELDS if name in value})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines) and number > 1:
                 return

@@ -26,6 +26,7 @@ from localspec.testing import (
 )
 from localspec.text import ReplyText
 from localspec.types import SamplingParams, StepStats
+from localspec.verify import Verifier
 
 PROMPT = [5, 9, 12, 5, 9, 7, 20, 11]
 VOCABULARY = 32
@@ -45,17 +46,20 @@ def generate(
     rules: StopRules,
     *,
     length: int = 8,
+    leaves: int = 1,
+    verifier: Verifier | None = None,
     toggles: frozenset[int] = frozenset(),
 ) -> tuple[Reply, list[StepStats], Session]:
     """One reply; speculation is switched at every step whose index is in `toggles`."""
-    session = Session(model, model, drafter=drafter, controller=FixedLength(length))
+    drafting = FixedLength(length, leaves=leaves)
+    session = Session(model, model, drafter=drafter, controller=drafting, verifier=verifier)
     session.prefill(PROMPT)
     reply, steps, on = Reply(ReplyText(rules.stop)), [], True
     stream = session.reply(Sampler(sampling), rules, reply)
     for index in itertools.count():
         if index in toggles:
             on = not on
-            session.controller = FixedLength(length) if on else Off()
+            session.controller = drafting if on else Off()
         emission = next(stream, None)
         if emission is None:
             break
