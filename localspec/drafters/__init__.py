@@ -8,26 +8,37 @@ from localspec.drafters.base import Drafter, Needs
 from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
 from localspec.errors import UsageError
+from localspec.trees import MAX_LEAVES
 from localspec.types import DraftOptions
 
-__all__ = ["DEFAULT_LENGTH", "METHODS", "Drafter", "Needs", "check_spec", "make_drafter"]
+__all__ = ["DEFAULT_LENGTH", "METHODS", "Drafter", "Needs", "check_spec", "has_probs", "make_drafter"]
 
 METHODS: dict[str, Callable[[DraftOptions], Drafter]] = {
     "none": lambda options: NoDrafter(),  # noqa: ARG005 - every maker takes the options
     "ngram": lambda options: NgramDrafter(options.ngram_min, options.ngram_max),
 }
 
+WITH_PROBS: frozenset[str] = frozenset()
+"""Methods that draw their tokens from distributions and hand these out as `Draft.probs`."""
+
 DEFAULT_LENGTH = 8
 """Draft tokens a step where the user gives no `--draft-length`."""
 
 
 def check_spec(options: DraftOptions) -> None:
-    """Raise `UsageError` for a value of `--draft` or `--draft-length` that cannot be used."""
+    """Raise `UsageError` for a value of `--draft` or of its settings that cannot be used."""
     if options.spec not in METHODS:
         known = ", ".join(METHODS)
         raise UsageError(f"There is no drafting method '{options.spec}'; use one of: {known}.")
     if options.length is not None and options.length < 1:
         raise UsageError("The draft length must be 1 or more; use --draft none to decode without drafts.")
+    if not 1 <= options.leaves <= MAX_LEAVES:
+        raise UsageError(f"A draft can have 1 to {MAX_LEAVES} branches, not {options.leaves}.")
+
+
+def has_probs(options: DraftOptions) -> bool:
+    """Whether the drafter that `options` names hands out the distributions its tokens are drawn from."""
+    return options.spec in WITH_PROBS
 
 
 def make_drafter(options: DraftOptions) -> Drafter:

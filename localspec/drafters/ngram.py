@@ -5,9 +5,10 @@ Saxena, "Prompt Lookup Decoding", 2023; vLLM's `ngram` method has the same param
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from localspec.drafters.base import Needs
+from localspec.drafters.ngram_tree import tree_of
 from localspec.errors import UsageError
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
@@ -18,6 +19,10 @@ class NgramDrafter:
     Among matches of one length the most recent wins. The index is a dictionary from every n-gram to the
     position after its last occurrence: appending a token costs `max - min + 1` insertions, a look-up at
     most as many reads, whatever the length of the context.
+
+    Where more than one branch may be drafted, earlier matches come in too: see `ngram_tree.tree_of`. For them
+    the index is extended, from the first such draft on, by links from each occurrence of an n-gram to the one
+    before it.
 
     Args:
         shortest: fewest trailing tokens that count as a match.
@@ -41,19 +46,21 @@ class NgramDrafter:
         self._log: list[int] = []
         self._index: dict[tuple[int, ...], int] = {}
         self._indexed = 0
+        self._links: dict[int, dict[int, int]] | None = None
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Index the prompt; only what is new where it extends what is known."""
         known = len(self._log)
         if known > len(tokens) or list(tokens[:known]) != self._log:
             self._log = []
-            self._index.clear()
-            self._indexed = 0
+            self._reset(linked=self._links is not None)
         self._log.extend(tokens[len(self._log) :])
         self._catch_up()
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:  # noqa: ARG002 - it keeps its own log
         """See `Drafter.propose`; the draft's confidence is left to whoever counts acceptance."""
+        if budget.leaves > 1:
+            return tree_of(self._continuations(budget.tokens), budget, source=self.name)
         log, size = self._log, len(self._log)
         for length in self._lengths:
             if length >= size:
@@ -61,12 +68,7 @@ class NgramDrafter:
             start = self._index.get(tuple(log[size - length :]))
             if start is None:
                 continue
-            draft = log[start : start + budget.tokens]
-            # The copy ran into the end of the text: the text repeats itself with this period.
-            period = size - start
-            while len(draft) < budget.tokens:
-                draft.append(draft[len(draft) - period])
-            return Draft.chain(draft, source=self.name, match_length=length)
+            return Draft.chain(self._copy(start, budget.tokens), source=self.name, match_length=length)
         return EMPTY_DRAFT
 
     def commit(self, outcome: Outcome) -> None:
@@ -77,14 +79,44 @@ class NgramDrafter:
     def close(self) -> None:
         """Forget everything."""
         self._log = []
+        self._reset(linked=False)
+
+    def _copy(self, start: int, count: int) -> list[int]:
+        """`count` tokens from `start` on; past the end of the text they repeat with the same period."""
+        log = self._log
+        copied = log[start : start + count]
+        period = len(log) - start
+        while len(copied) < count:
+            copied.append(copied[len(copied) - period])
+        return copied
+
+    def _continuations(self, count: int) -> Iterator[tuple[int, list[int]]]:
+        """Match length and `count` next tokens of every match, the longest first, then the most recent."""
+        if self._links is None:
+            self._reset(linked=True)
+            self._catch_up()
+        log, seen = self._log, set[int]()
+        for length in self._lengths:
+            start = self._index.get(tuple(log[-length:])) if length < len(log) else None
+            while start is not None:
+                if start not in seen:
+                    seen.add(start)
+                    yield length, self._copy(start, count)
+                start = self._links[length].get(start) if self._links else None
+
+    def _reset(self, *, linked: bool) -> None:
         self._index = {}
         self._indexed = 0
+        self._links = {length: {} for length in self._lengths} if linked else None
 
     def _catch_up(self) -> None:
         """Index every n-gram that has a continuation: those ending before the last token."""
-        log, index = self._log, self._index
+        log, index, links = self._log, self._index, self._links
         for end in range(max(self._indexed, self._shortest), len(log)):
             for length in self._lengths:
                 if length <= end:
-                    index[tuple(log[end - length : end])] = end
+                    ngram = tuple(log[end - length : end])
+                    if links is not None and (earlier := index.get(ngram)) is not None:
+                        links[length][end] = earlier
+                    index[ngram] = end
         self._indexed = max(len(log), self._shortest)
