@@ -123,11 +123,11 @@ def brute_force_continuations(
 def test_what_followed_each_match_becomes_a_branch():
     tokens = [1, 2, 3, 9, 1, 2, 4, 9, 1, 2]
     draft = drafter_after(tokens).propose(tokens, Budget(5, 3))
+    # The most recent one weighs 1 of 1.5, the other 0.5.
     assert strings(draft) == {(4,), (4, 9), (4, 9, 1), (3,), (3, 9)}
-    # The most recent one weighs 1 of 1.5.
     assert draft.tokens[0] == 4
     assert draft.confidence[0] == pytest.approx(SURVIVAL / 1.5)
-    assert (draft.source, draft.match_length) == ("ngram", 2)
+    assert (draft.source, draft.match_length) == ("ngram", 3)
 
 
 def test_what_followed_often_outweighs_what_followed_last():
