@@ -1,5 +1,6 @@
 # make chat   everything that a chat needs, then the chat        make chat ARGS="--model qwen3 --draft ngram"
 # make test   the whole test suite                               make test ARGS="tests/cli -k json"
+# make bench  docs/RESULTS.md and its pictures, anew             make bench ARGS="--model qwen3 --peers all"
 # make check  format, lint, types, layering
 # make clean  remove what make made (models and conversations stay)
 #
@@ -15,10 +16,14 @@ PYTHON ?= $(shell for python in $(BIN)/python python3.13 python3.12 python3.11 p
 	"$$python" -c '$(RUNS)' >/dev/null 2>&1 && { echo "$$python"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test check clean env dev python
+# What the results in docs/ are made with; ARGS take the place of all of it but the files that are written.
+GRID := --model smollm2 --files BF16,own --draft none,ngram --draft-length 2,4,8 --prompts-per-task 1,copy=6,chain=6 \
+	--parallel 1,2,4,8 --peers all --peer-draft Q2_K
+
+.PHONY: help chat test bench check clean env dev python
 
 help:
-	@sed -n "s/^# //p" Makefile | sed "1,5!d"
+	@sed -n "s/^# //p" Makefile | sed "1,6!d"
 
 chat: env $(VENV)/default-model
 	@$(BIN)/python -m localspec chat $(ARGS)
@@ -28,6 +33,12 @@ $(VENV)/default-model: | env
 
 test: dev
 	@$(BIN)/python -m pytest $(ARGS)
+
+bench: dev
+	@mkdir -p docs/results
+	@$(BIN)/python -m localspec bench $(or $(ARGS),$(GRID)) \
+		--json docs/results/results.json --csv docs/results/results.csv --markdown docs/RESULTS.md \
+		--plots docs/results
 
 check: dev
 	$(BIN)/ruff format --check .

@@ -142,7 +142,6 @@ def model_file(
     loaded: LoadedModel,
     settings: Settings,
     load_s: float,
-    sizes: Sequence[int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> ModelFile:
     """Facts of a model file, T(n) on a text of our own, and the floor that memory sets.
@@ -152,7 +151,6 @@ def model_file(
         loaded: the same, loaded as `settings` say; its cache is empty afterwards.
         settings: of the bench.
         load_s: seconds that loading took.
-        sizes: tokens of the passes that T(n) is measured at; None takes `SIZES`.
         progress: called with the fraction of T(n) that is done.
 
     Raises:
@@ -165,7 +163,7 @@ def model_file(
     text = model.tokenize(_TEXT, add_special=True, parse_special=False)
     position = min(_POSITION, context.capacity // 2)
     filled = list(islice(cycle(text), position))
-    pass_ms = measure_passes(context, filled, sizes or SIZES, repeats=_ROUNDS, progress=progress)
+    pass_ms = measure_passes(context, filled, settings.passes or SIZES, repeats=_ROUNDS, progress=progress)
     weights = weight_bytes_of_a_pass(header)
     whole = header.split_count <= 1
     bandwidth = _bandwidth(loaded, settings.threads)

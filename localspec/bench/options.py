@@ -105,6 +105,7 @@ class Given:
     flash_attention: bool | None = None
     seed: int = 1
     startup: bool = True
+    passes: str | None = None
 
 
 def settings_of(given: Given) -> Settings:
@@ -175,6 +176,7 @@ def settings_of(given: Given) -> Settings:
         flash_attention=given.flash_attention,
         seed=given.seed,
         startup=given.startup,
+        passes=numbers(given.passes, (), "--passes", int, lambda n: 1 <= n <= 128),
     )
 
 

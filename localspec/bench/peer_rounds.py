@@ -115,6 +115,7 @@ class PeerRounds:
         tell: called with what is being done.
         after_run: called after each run with the tokens that it decoded.
         add: takes measurements as they come.
+        note: takes a sentence about a program that takes part.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class PeerRounds:
         tell: Callable[[str], None],
         after_run: Callable[[float], None],
         add: Callable[[Sequence[PeerMeasurement]], None],
+        note: Callable[[str], None],
     ) -> None:
         self._path = path
         self._runner = runner
@@ -137,6 +139,7 @@ class PeerRounds:
         self._tell = tell
         self._after_run = after_run
         self._add = add
+        self._note = note
 
     def measure(self, cells: Sequence[Cell]) -> None:
         """Every cell, with as many peers running side by side as memory allows."""
@@ -200,6 +203,8 @@ class PeerRounds:
             guest.replies.clear()
             guest.why_not = None
         running = [guest for guest in guests if guest.ready()]
+        for about in dict.fromkeys(f"{g.name}: {g.peer.about}." for g in running if g.peer and g.peer.about):
+            self._note(about)
         cold = {guest.config: self._ask(guest, reply) for guest in running}
         contestants: dict[str, Callable[[], Run]] = {_OURS: lambda: self._driver.plain(reply)}
         contestants |= {guest.config: self._contestant(guest, reply) for guest in running}

@@ -251,7 +251,8 @@ class Startup(Record):
 class Settings(Record):
     """The grid and how it was measured: everything that `--resume` needs.
 
-    `prompts_of` names tasks of which another number of prompts than `prompts_per_task` is measured.
+    `prompts_of` names tasks of which another number of prompts than `prompts_per_task` is measured; `passes`
+    are the sizes at which T(n) is taken, a usual set where empty.
     """
 
     model: str
@@ -280,6 +281,7 @@ class Settings(Record):
     flash_attention: bool | None = None
     seed: int = 1
     startup: bool = True
+    passes: tuple[int, ...] = ()
 
     def prompts(self, task: str) -> int:
         """How many prompts of `task` are measured."""

@@ -55,7 +55,6 @@ class Bench:
         transcripts: where replies are recorded.
         notes: sentences for the report, such as prompts that could not be read.
         peer_draft: what llama-server drafts with, where its configuration needs a file.
-        sizes: tokens of the passes that T(n) is measured at; None takes those of `localspec.bench.costs`.
     """
 
     def __init__(
@@ -70,7 +69,6 @@ class Bench:
         transcripts: Transcripts | None = None,
         notes: Sequence[str] = (),
         peer_draft: Path | None = None,
-        sizes: Sequence[int] | None = None,
     ) -> None:
         self._settings = settings
         self._paths = list(paths)
@@ -85,7 +83,6 @@ class Bench:
             started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         )
         self._peer_draft = peer_draft
-        self._sizes = sizes
         self._what = ""
         self._begun = time.monotonic()
         self._done = 0.0
@@ -149,6 +146,7 @@ class Bench:
                         tell=self._tell,
                         after_run=self._after_run,
                         add=self._add_peers,
+                        note=self._note,
                     ).measure(peers)
         if settings.startup and not any(row.file == path.stem for row in self.results.startup):
             self._tell(f"{path.stem}: starting up")
@@ -163,7 +161,6 @@ class Bench:
             loaded,
             self._settings,
             load_s,
-            self._sizes,
             progress=lambda share: self._tell(f"{what}, {share:.0%}"),
         )
 
@@ -183,7 +180,7 @@ class Bench:
         try:
             return compare_startup(path, path.stem, options, settings.runs)
         except LocalspecError as error:
-            self._add(notes=(*self.results.notes, f"Start-up of {path.stem} was not measured: {error}"))
+            self._note(f"Start-up of {path.stem} was not measured: {error}")
             return ()
 
     # --- bookkeeping
@@ -194,6 +191,10 @@ class Bench:
 
     def _add_peers(self, found: Sequence[PeerMeasurement]) -> None:
         self._add(peers=(*self.results.peers, *found))
+
+    def _note(self, sentence: str) -> None:
+        if sentence not in self.results.notes:
+            self._add(notes=(*self.results.notes, sentence))
 
     def _tell(self, what: str) -> None:
         self._what = what

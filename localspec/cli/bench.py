@@ -89,6 +89,12 @@ def bench(
     startup: Annotated[
         bool, typer.Option("--startup/--no-startup", help="Also time and memory of a fresh start.")
     ] = True,
+    passes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST", help="Tokens of the passes at which T(n) is measured; 1 to 64 if left out."
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Where the results go as JSON.")
     ] = None,
@@ -170,6 +176,7 @@ def bench(
                 flash_attention=engine.flash_attention,
                 seed=1 if seed is None else seed,
                 startup=startup,
+                passes=passes,
             )
         )
     found, notes = find_tasks(settings)

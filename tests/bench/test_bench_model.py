@@ -32,6 +32,7 @@ def small(model: Path, **given: Any) -> Given:
         "threads": 1,
         "context": 1024,
         "startup": False,
+        "passes": "1,2,5",
     }
     return Given(model=str(model), **{**usual, **given})
 
@@ -41,7 +42,7 @@ def bench(
 ) -> Bench:
     settings = settings_of(given)
     tasks, notes = find_tasks(settings)
-    return Bench(settings, [model], tasks, save=save, notes=notes, sizes=(1, 2, 5), **more)
+    return Bench(settings, [model], tasks, save=save, notes=notes, **more)
 
 
 def keys(results: Results) -> list[tuple[str, ...]]:
