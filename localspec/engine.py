@@ -10,8 +10,8 @@ from pathlib import Path
 from localspec.chat.template import ChatTemplate
 from localspec.chat.window import Window, fit
 from localspec.control import Controller, FixedLength, Off
-from localspec.drafters import DEFAULT_LENGTH, make_drafter
-from localspec.errors import PromptTooLongError
+from localspec.drafters import DEFAULT_LENGTH, Drafter, check_spec, has_probs, make_drafter
+from localspec.errors import BadLogitsError, PromptTooLongError
 from localspec.messages import (
     Event,
     Finished,
@@ -33,6 +33,7 @@ from localspec.session import Prefilled, Reply, Session, StopRules
 from localspec.stats.metrics import Tally
 from localspec.text import ReplyText
 from localspec.types import DraftOptions, EngineOptions, FinishReason
+from localspec.verify import check_verify, is_exact, make_verifier
 
 _MEMORY_EVERY_S = 2.0
 _RESERVE = 512
@@ -71,6 +72,13 @@ class _Work:
     memory_at: float = 0.0
 
 
+def _drafter_for(draft: DraftOptions, verify: str) -> Drafter:
+    """A drafter that the rule `verify` can judge; raises `UsageError`, before anything is loaded."""
+    check_spec(draft)
+    check_verify(verify, drafter=draft.spec, has_probs=has_probs(draft))
+    return make_drafter(draft)
+
+
 class Engine:
     """A model, its session and its chat template.
 
@@ -81,7 +89,8 @@ class Engine:
         progress: called with the fraction of the weights read.
 
     Raises:
-        LocalspecError: see `localspec.runtime.loading.load`; `UsageError` for an unknown drafter.
+        LocalspecError: see `localspec.runtime.loading.load`; `UsageError` for an unknown drafter or rule of
+            verification, or for two that do not go together.
     """
 
     def __init__(
@@ -91,12 +100,13 @@ class Engine:
         options: EngineOptions,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        drafter = make_drafter(options.draft)
+        drafter = _drafter_for(options.draft, options.verify)
         began = time.perf_counter()
         self._loaded = load(path, options, progress)
         model = self._loaded.model
         self._name = name
         self._draft = options.draft
+        self._verify = options.verify
         self._enabled = options.speculation and options.draft.spec != "none"
         self.session = Session(self._loaded.context, model, drafter=drafter, controller=self._controller())
         try:
@@ -116,7 +126,13 @@ class Engine:
         """What was loaded."""
         state = self.speculation
         return describe(
-            self._loaded, self._name, draft=state.draft, speculation=state.enabled, reason=state.reason
+            self._loaded,
+            self._name,
+            draft=state.draft,
+            speculation=state.enabled,
+            reason=state.reason,
+            verify=self._verify,
+            exact=is_exact(self._verify),
         )
 
     @property
@@ -143,8 +159,12 @@ class Engine:
         return self.speculation
 
     def set_drafter(self, options: DraftOptions) -> SpeculationChanged:
-        """Use another drafter from the next step on; raises `UsageError` for an unknown one."""
-        drafter = make_drafter(options)
+        """Use another drafter from the next step on.
+
+        Raises:
+            UsageError: an unknown one, or one that the rule of verification cannot judge.
+        """
+        drafter = _drafter_for(options, self._verify)
         self._draft = options
         self._enabled = options.spec != "none"
         self.session.use_drafter(drafter)
@@ -159,7 +179,9 @@ class Engine:
         if not self._enabled:
             return Off("switched off")
         length = self._draft.length or DEFAULT_LENGTH
-        return FixedLength(length, f"on, up to {length} draft tokens a step")
+        leaves = min(self._draft.leaves, self._loaded.context.max_leaves)
+        branches = f" on {leaves} branches" if leaves > 1 else ""
+        return FixedLength(length, f"on, up to {length} draft tokens a step{branches}", leaves=leaves)
 
     # --- replies
 
@@ -179,6 +201,7 @@ class Engine:
         Raises:
             PromptTooLongError: the newest message does not fit, with every older turn dropped.
             UsageError: sampling parameters out of range.
+            BadLogitsError: the model returned logits that are not numbers; names the model.
             EngineError: llama.cpp failed; the text emitted before stays valid.
         """
         vocabulary = self._loaded.model
@@ -192,10 +215,15 @@ class Engine:
             reply=Reply(ReplyText(request.stop)),
         )
         rules = StopRules(request.max_tokens, request.stop, request.ignore_eos, cancelled)
+        # A rule may learn while it judges: a new one each time, so that a reply depends on its seed alone.
+        self.session.verifier = make_verifier(self._verify)
         self._prefill(work)
-        while work.reply.finish_reason is None:
-            if self._extend(work, sampler, rules) == "context":
-                self._make_room(work)
+        try:
+            while work.reply.finish_reason is None:
+                if self._extend(work, sampler, rules) == "context":
+                    self._make_room(work)
+        except BadLogitsError as error:
+            raise BadLogitsError(f"{self._name}: {error}") from error
         work.reply.text.finish()
         self._remember(work)
         return self._finished(work)

@@ -49,7 +49,10 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What was loaded: identity, shape, abilities, and where its layers went."""
+    """What was loaded: identity, shape, abilities, and where its layers went.
+
+    `verify` is the rule of verification; where it is not `exact`, replies are not the model's own ("lossy").
+    """
 
     path: str
     name: str
@@ -69,6 +72,8 @@ class ModelInfo:
     draft: str
     speculation: bool
     speculation_reason: str
+    verify: str = "coupled"
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from localspec.errors import UsageError
 from localspec.paths import config_dir
+from localspec.trees import MAX_LEAVES
 from localspec.types import DraftOptions, EngineOptions, SamplingParams
 
 PREFIX = "LOCALSPEC_"
-NOT_SETTINGS = frozenset({"LOCALSPEC_HOME", "LOCALSPEC_DEBUG", "LOCALSPEC_TEST_MODEL"})
+NOT_SETTINGS = frozenset(
+    {"LOCALSPEC_HOME", "LOCALSPEC_DEBUG", "LOCALSPEC_TEST_MODEL", "LOCALSPEC_TEST_GEMMA"}
+)
 """Variables with our prefix that mean something else."""
 
 
@@ -37,6 +40,7 @@ class DraftSettings(_Group):
     length: int | None = Field(default=None, ge=1, description="Draft tokens a step at most.")
     ngram_min: int = Field(default=2, ge=1, description="Shortest match of the n-gram drafter, in tokens.")
     ngram_max: int = Field(default=5, ge=1, description="Longest match of the n-gram drafter, in tokens.")
+    leaves: int = Field(default=1, ge=1, le=MAX_LEAVES, description="Branches of a draft at most.")
 
     @model_validator(mode="after")
     def _ordered(self) -> DraftSettings:
@@ -104,6 +108,7 @@ class Settings(_Group):
     model: str = Field(
         default="smollm2", min_length=1, description="A known model, or the path of a GGUF file."
     )
+    verify: str = Field(default="coupled", description="Rule of verification, as for --verify.")
     draft: DraftSettings = Field(default_factory=DraftSettings, description="Who drafts.")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings, description="How tokens are chosen.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How a model is loaded.")
@@ -121,8 +126,10 @@ _GROUPS: dict[str, type[_Group]] = {
 
 _FLAGS: dict[str, tuple[str, ...]] = {
     "model": ("model",),
+    "verify": ("verify",),
     "draft": ("draft", "spec"),
     "draft_length": ("draft", "length"),
+    "draft_leaves": ("draft", "leaves"),
     "system": ("chat", "system_prompt"),
     "max_tokens": ("chat", "max_tokens"),
     **{name: ("draft", name) for name in ("ngram_min", "ngram_max")},
@@ -192,6 +199,7 @@ def engine_options(
         draft=DraftOptions(**chosen.draft.model_dump()),
         speculation=speculation,
         chat_template=chat_template,
+        verify=chosen.verify,
     )
 
 

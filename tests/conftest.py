@@ -22,11 +22,21 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 def smollm2_path() -> Path:
     """The default model's file, fetched through the product's own command unless one is given."""
     given = os.environ.get("LOCALSPEC_TEST_MODEL")
-    if given:
-        return Path(given)
+    return Path(given) if given else fetched("smollm2")
+
+
+@pytest.fixture(scope="session")
+def gemma3_path() -> Path:
+    """A model with a sliding window of 512 tokens, fetched like the default one unless one is given."""
+    given = os.environ.get("LOCALSPEC_TEST_GEMMA")
+    return Path(given) if given else fetched("gemma3-270m")
+
+
+def fetched(name: str) -> Path:
+    """The file of a known model, from the user's own store."""
     environment = {key: value for key, value in os.environ.items() if key != "LOCALSPEC_HOME"}
-    fetch = [sys.executable, "-m", "localspec", "models", "pull", "smollm2"]
+    fetch = [sys.executable, "-m", "localspec", "models", "pull", name]
     subprocess.run(fetch, env=environment, check=True, stdout=subprocess.DEVNULL)
-    locate = [sys.executable, "-m", "localspec", "models", "path", "smollm2"]
+    locate = [sys.executable, "-m", "localspec", "models", "path", name]
     found = subprocess.run(locate, env=environment, check=True, capture_output=True, text=True)
     return Path(found.stdout.strip())

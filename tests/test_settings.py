@@ -51,7 +51,7 @@ def test_every_setting_has_a_description_and_every_option_a_setting() -> None:
         assert all(field.description for field in group.model_fields.values())
     assert set(SamplingSettings.model_fields) == {field.name for field in dataclasses.fields(SamplingParams)}
     options = {field.name for field in dataclasses.fields(EngineOptions)}
-    assert set(EngineSettings.model_fields) == options - {"draft", "speculation", "chat_template"}
+    assert set(EngineSettings.model_fields) == options - {"draft", "speculation", "chat_template", "verify"}
 
 
 def test_the_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

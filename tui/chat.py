@@ -30,7 +30,7 @@ from localspec.models.progress import PullProgress
 from localspec.settings import fresh_seed
 from localspec.stats.recorder import Recorder
 from localspec.types import SamplingParams
-from tui.conversation import Conversation, partial_stats, reply_stats
+from tui.conversation import Conversation, Parts, partial_stats, reply_stats
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent, ModelFinder
 from tui.launch import Launch
 from tui.state import LiveState, Phase
@@ -78,7 +78,10 @@ class Chat:
         self._on_screen = False
         self._starting = False
         self.finder = ModelFinder(launch.resolve_model)
-        self.state = LiveState(speculation=launch.options.speculation, draft=launch.options.draft.spec)
+        options = launch.options
+        self.state = LiveState(
+            speculation=options.speculation, draft=options.draft.spec, verify=options.verify
+        )
         self.conversation = self._new_conversation()
         self.queued: str | None = None
         self.fetching: PullProgress | None = None
@@ -219,7 +222,7 @@ class Chat:
             case Finished(reply=reply):
                 self.state.apply(event)
                 if event.id == self._running:
-                    stats = reply_stats(reply, model=self._launch.model_name, draft=self.state.draft)
+                    stats = reply_stats(reply, **self._parts())
                     stopped = reply.finish_reason == "cancelled"
                     self._end("cancelled" if stopped else "complete", text=reply.text, stats=stats)
                     self._next()
@@ -328,7 +331,12 @@ class Chat:
         self._view.show_reply(ended)
 
     def _partial_stats(self) -> dict[str, Any]:
-        return partial_stats(self.state.reply, model=self._launch.model_name, draft=self.state.draft)
+        return partial_stats(self.state.reply, **self._parts())
+
+    def _parts(self) -> Parts:
+        """Who makes the replies."""
+        name, state = self._launch.model_name, self.state
+        return Parts(model=name, draft=state.draft, verify=state.verify, exact=state.exact)
 
     def _leave(self) -> None:
         """Let go of the conversation on screen; a reply that it waits for ends here."""
@@ -387,5 +395,6 @@ class Chat:
 def _recorder(launch: Launch) -> Recorder | None:
     if launch.record is None:
         return None
-    header = {"model": launch.model_name, "draft": launch.options.draft.spec}
+    options = launch.options
+    header = {"model": launch.model_name, "draft": options.draft.spec, "verify": options.verify}
     return Recorder(launch.record, header)

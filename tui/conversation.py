@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from localspec.chat.store import ConversationRow, Store
 from localspec.errors import StorageError
@@ -195,11 +195,19 @@ def title_of(text: str) -> str:
     return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
-def reply_stats(reply: Reply, *, model: str, draft: str) -> dict[str, Any]:
+class Parts(TypedDict):
+    """Who made a reply: model, drafter, rule of verification, and whether that rule is exact."""
+
+    model: str
+    draft: str
+    verify: str
+    exact: bool
+
+
+def reply_stats(reply: Reply, **parts: Unpack[Parts]) -> dict[str, Any]:
     """What is kept about a finished reply."""
     return {
-        "model": model,
-        "draft": draft,
+        **parts,
         "finish_reason": reply.finish_reason,
         "tokens_per_second": reply.timings.tokens_per_second,
         "prompt_tokens": reply.timings.prompt_tokens,
@@ -211,11 +219,10 @@ def reply_stats(reply: Reply, *, model: str, draft: str) -> dict[str, Any]:
     }
 
 
-def partial_stats(tally: Tally, *, model: str, draft: str) -> dict[str, Any]:
+def partial_stats(tally: Tally, **parts: Unpack[Parts]) -> dict[str, Any]:
     """The same of a reply that the engine never finished."""
     return {
-        "model": model,
-        "draft": draft,
+        **parts,
         "finish_reason": "failed",
         "tokens_per_second": tally.tokens_per_second,
         "generated_tokens": tally.emitted,

@@ -23,6 +23,7 @@ from localspec.messages import (
 )
 from localspec.stats.metrics import RateWindow, Tally
 from localspec.types import StepStats
+from localspec.verify import is_exact
 
 SAMPLE_NS = 250_000_000
 """Engine time between two points of the sparkline."""
@@ -57,6 +58,8 @@ class LiveState:
         wanted: whether the user wants speculation.
         speculating: whether the engine says that it is on; None before it said so.
         draft: name of the drafter.
+        verify: the rule of verification.
+        exact: whether that rule keeps the model's own distribution; where not, replies are marked "lossy".
         reason: why speculation is on or off, in words.
         reply: counters of the current reply, or of the last one.
         plain: its steps without a draft, from which the base rate is measured.
@@ -64,7 +67,7 @@ class LiveState:
         context_used: tokens in the context, None before the first prompt.
     """
 
-    def __init__(self, *, speculation: bool, draft: str) -> None:
+    def __init__(self, *, speculation: bool, draft: str, verify: str = "coupled") -> None:
         self.phase = Phase.STARTING
         self.load: LoadProgress | None = None
         self.prefill: PrefillProgress | None = None
@@ -73,6 +76,8 @@ class LiveState:
         self.wanted = speculation
         self.speculating: bool | None = None
         self.draft = draft
+        self.verify = verify
+        self.exact = is_exact(verify)
         self.reason = ""
         self.context_used: int | None = None
         self.rates: deque[float] = deque(maxlen=SAMPLES)
@@ -129,6 +134,7 @@ class LiveState:
                     info.draft,
                     info.speculation_reason,
                 )
+                self.verify, self.exact = info.verify, info.exact
                 self.context_used = None
             case PrefillProgress():
                 self.phase, self.prefill = Phase.PREFILL, event

@@ -46,6 +46,17 @@ DraftOption = Annotated[
 DraftLengthOption = Annotated[
     int | None, typer.Option("--draft-length", metavar="N", help="Draft tokens a step at most.")
 ]
+DraftLeavesOption = Annotated[
+    int | None, typer.Option("--draft-leaves", metavar="N", help="Branches of a draft at most; 1 is a chain.")
+]
+VerifyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--verify",
+        metavar="RULE",
+        help="When a draft token is accepted: coupled, rejection or block; typical and adasd are lossy.",
+    ),
+]
 TemperatureOption = Annotated[
     float | None, typer.Option("--temperature", "-t", metavar="T", help="0 is greedy.")
 ]
@@ -117,6 +128,8 @@ class Flags:
     model: ModelOption
     draft: DraftOption
     draft_length: DraftLengthOption
+    draft_leaves: DraftLeavesOption
+    verify: VerifyOption
     temperature: TemperatureOption
     top_k: TopKOption
     top_p: TopPOption
@@ -202,15 +215,17 @@ def plan(flags: Flags) -> Plan:
         ModelFileError: a file that is no model.
     """
     from localspec import settings as config
-    from localspec.drafters import check_spec
+    from localspec.drafters import check_spec, has_probs
     from localspec.models.gguf import read_header
     from localspec.models.registry import resolve
+    from localspec.verify import check_verify
 
     given = asdict(flags)
     template = _read_template(given.pop("chat_template"))
     settings = config.merge(config.load_settings(), **given)
     engine = config.engine_options(settings, chat_template=template)
     check_spec(engine.draft)
+    check_verify(engine.verify, drafter=engine.draft.spec, has_probs=has_probs(engine.draft))
     model = resolve(settings.model)
     if model.path is not None:
         # Before the engine starts: native code reports a broken file badly.

@@ -70,7 +70,11 @@ def run(
         with ExitStack() as stack:
             recorder = None
             if record is not None:
-                about = {"model": plan.model.name, "draft": plan.engine.draft.spec}
+                about = {
+                    "model": plan.model.name,
+                    "draft": plan.engine.draft.spec,
+                    "verify": plan.engine.verify,
+                }
                 recorder = stack.enter_context(Recorder(record, about))
             load = Load(path=str(_model_file(plan)), name=plan.model.name, options=plan.engine)
             stream = ReplyStream(client, None if as_json else sys.stdout, recorder)
@@ -82,7 +86,7 @@ def run(
         sys.stdout.write(json.dumps(_as_json(reply, plan), ensure_ascii=False) + "\n")
         sys.stdout.flush()
     elif sys.stderr.isatty():
-        typer.echo(_summary(reply), err=True)
+        typer.echo(_summary(reply, plan.engine.verify), err=True)
     if reply.finish_reason == "cancelled":
         raise typer.Exit(INTERRUPTED)
 
@@ -128,12 +132,16 @@ def _stop_strings(given: list[str]) -> tuple[str, ...]:
 
 def _as_json(reply: Reply, plan: common.Plan) -> dict[str, Any]:
     """The one object of `--json`; other programs read these names."""
+    from localspec.verify import is_exact
+
     return {
         "text": reply.text,
         "token_ids": list(reply.token_ids),
         "finish_reason": reply.finish_reason,
         "model": plan.model.name,
         "draft": plan.engine.draft.spec,
+        "verify": plan.engine.verify,
+        "exact": is_exact(plan.engine.verify),
         "seed": reply.seed,
         "sampling": asdict(plan.sampling),
         "timings": asdict(reply.timings),
@@ -141,8 +149,10 @@ def _as_json(reply: Reply, plan: common.Plan) -> dict[str, Any]:
     }
 
 
-def _summary(reply: Reply) -> str:
+def _summary(reply: Reply, verify: str) -> str:
     """One line of figures; what was not measured is left out."""
+    from localspec.verify import is_exact
+
     timings, speculation = reply.timings, reply.speculation
     parts = [f"{timings.generated_tokens} tokens"]
     if timings.tokens_per_second is not None:
@@ -151,4 +161,6 @@ def _summary(reply: Reply) -> str:
         parts.append(f"acceptance {speculation.acceptance_rate:.0%}")
     if speculation.acceptance_length is not None:
         parts.append(f"tau {speculation.acceptance_length:.2f}")
+    if not is_exact(verify):
+        parts.append(f"lossy ({verify})")
     return "  ".join(parts)

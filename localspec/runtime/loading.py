@@ -74,7 +74,16 @@ def load(path: Path, options: EngineOptions, progress: Callable[[float], None] |
             return LoadedModel(model, context, layers, backend_name() if layers else "CPU")
 
 
-def describe(loaded: LoadedModel, name: str, *, draft: str, speculation: bool, reason: str) -> ModelInfo:
+def describe(
+    loaded: LoadedModel,
+    name: str,
+    *,
+    draft: str,
+    speculation: bool,
+    reason: str,
+    verify: str = "coupled",
+    exact: bool = True,
+) -> ModelInfo:
     """What was loaded, for the client."""
     model, context = loaded.model, loaded.context
     return ModelInfo(
@@ -96,6 +105,8 @@ def describe(loaded: LoadedModel, name: str, *, draft: str, speculation: bool, r
         draft=draft,
         speculation=speculation,
         speculation_reason=reason,
+        verify=verify,
+        exact=exact,
     )
 
 

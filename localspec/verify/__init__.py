@@ -23,6 +23,7 @@ __all__ = [
     "Verifier",
     "check_verify",
     "drafting_seed",
+    "is_exact",
     "make_verifier",
     "shares_noise",
 ]
@@ -34,6 +35,15 @@ VERIFIERS: dict[str, Callable[[], Verifier]] = {
     TypicalVerifier.name: TypicalVerifier,
     AdaSDVerifier.name: AdaSDVerifier,
 }
+
+
+def is_exact(name: str) -> bool:
+    """Whether the rule `name` keeps the target's own distribution; one that does not is labelled "lossy".
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    return make_verifier(name).exact
 
 
 def check_verify(name: str, *, drafter: str = "", has_probs: bool = True) -> None:

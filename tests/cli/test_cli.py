@@ -41,10 +41,12 @@ def test_both_verbs_take_the_shared_options(localspec: Command, verb: str) -> No
     shared = (
         "--model --draft --draft-length --temperature --top-k --top-p --min-p --seed --max-tokens --context"
     )
-    more = "--threads --gpu-layers --debug --repeat-penalty --presence-penalty --frequency-penalty --system"
+    more = "--draft-leaves --verify --threads --gpu-layers --debug"
+    more += " --repeat-penalty --presence-penalty --frequency-penalty --system"
     last = "--flash-attention --no-flash-attention --kv-type --chat-template --record"
     for option in f"{shared} {more} {last}".split():
         assert option in text
+    assert "typical and adasd are lossy" in " ".join(text.replace("│", " ").split())
 
 
 def test_a_home_that_cannot_be_written_is_one_sentence(localspec: Command, tmp_path: Path) -> None:

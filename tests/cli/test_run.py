@@ -45,6 +45,8 @@ def test_json_is_the_one_object_of_the_contract(scripted: Command, tiny_gguf: Pa
             "finish_reason",
             "model",
             "draft",
+            "verify",
+            "exact",
             "seed",
             "sampling",
             "timings",
@@ -54,6 +56,7 @@ def test_json_is_the_one_object_of_the_contract(scripted: Command, tiny_gguf: Pa
     assert reply["text"] == "Hallo, Wörld \x1b[31m日本"
     assert (reply["token_ids"], reply["finish_reason"], reply["model"]) == ([7, 8], "stop", "tiny")
     assert (reply["draft"], reply["seed"], reply["sampling"]["seed"]) == ("none", 9, 9)
+    assert (reply["verify"], reply["exact"]) == ("coupled", True)
     assert list(reply["timings"]) == [
         *("load_s", "prompt_tokens", "cached_tokens", "prompt_s", "time_to_first_token_s"),
         *("generated_tokens", "generation_s", "tokens_per_second"),
@@ -63,6 +66,17 @@ def test_json_is_the_one_object_of_the_contract(scripted: Command, tiny_gguf: Pa
         *("acceptance_length", "accepted_at", "draft_s", "verify_s", "sample_s", "other_s"),
     ]
     assert done.stdout.count(b"\n") == 1
+
+
+def test_a_lossy_rule_is_labelled_wherever_a_reply_is_summed_up(scripted: Command, tiny_gguf: Path) -> None:
+    args = ("run", "Hi", "--model", str(tiny_gguf), "--verify", "typical")
+    reply = json.loads(scripted("reply", *args, "--json").stdout)
+    assert (reply["verify"], reply["exact"]) == ("typical", False)
+    code, seen = run_in_terminal(scripted_command("reply", *args), environment())
+    assert code == 0
+    assert "tau 2.00  lossy (typical)" in seen
+    code, seen = run_in_terminal(scripted_command("reply", *args[:-1], "rejection"), environment())
+    assert "lossy" not in seen
 
 
 def said(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
@@ -80,6 +94,10 @@ def test_every_option_reaches_the_engine(scripted: Command, tiny_gguf: Path, tmp
         "ngram",
         "--draft-length",
         "5",
+        "--draft-leaves",
+        "3",
+        "--verify",
+        "block",
         "--temperature",
         "0.5",
         "--top-k",
@@ -103,7 +121,8 @@ def test_every_option_reaches_the_engine(scripted: Command, tiny_gguf: Path, tmp
     load, generate = told["load"], told["generate"]
     assert load["path"] == str(tiny_gguf)
     engine = load["options"]
-    assert (engine["draft"]["spec"], engine["draft"]["length"]) == ("ngram", 5)
+    assert (engine["draft"]["spec"], engine["draft"]["length"], engine["draft"]["leaves"]) == ("ngram", 5, 3)
+    assert engine["verify"] == "block"
     assert (engine["context"], engine["threads"], engine["gpu_layers"]) == (512, 1, 0)
     assert (engine["flash_attention"], engine["kv_type"]) == (False, "q8_0")
     assert engine["chat_template"] == "{{ messages }}"
@@ -157,6 +176,12 @@ def test_seeds_differ_unless_given(scripted: Command, tiny_gguf: Path) -> None:
         (["Hi", "--top-p", "1.5"], b"", "--top-p"),
         (["Hi", "--max-tokens", "0"], b"", "--max-tokens"),
         (["Hi", "--draft-length", "0"], b"", "--draft-length"),
+        (["Hi", "--draft-leaves", "0"], b"", "--draft-leaves"),
+        (["Hi", "--draft-leaves", "17"], b"", "--draft-leaves"),
+        (["Hi", "--top-p", "0"], b"", "--top-p"),
+        (["Hi", "--verify", "luck"], b"", "There is no verification rule 'luck'; use one of: coupled, "),
+        (["Hi", "--verify", "adasd"], b"", "the drafter 'ngram' has no distribution"),
+        (["Hi", "--verify", "adasd", "--draft", "none"], b"", "'none' has no distribution"),
         (["Hi", "--seed", "-1"], b"", "--seed"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from localspec.errors import EngineDiedError
@@ -31,6 +32,7 @@ from localspec.messages import (
 )
 from localspec.stats.metrics import Tally
 from localspec.types import StepStats
+from localspec.verify import is_exact
 
 MEMORY = MemoryUse(devices=(), engine_rss=212 << 20, system_used=3 << 30, system_total=16 << 30)
 
@@ -132,9 +134,10 @@ class ScriptedEngine:
         """An event that arrives now, or at a time of the clock."""
         self._due.append((self._clock() if due is None else due, event))
 
-    def loaded(self) -> None:
+    def loaded(self, verify: str = "coupled") -> None:
         """The model is ready."""
-        self.put(Loaded(INFO, 0.1, MEMORY))
+        info = replace(INFO, verify=verify, exact=is_exact(verify))
+        self.put(Loaded(info, 0.1, MEMORY))
 
     def step(self, text: str, *, drafted: int = 0, accepted: int = 0, ms: float = 8.0) -> None:
         """One step of the running reply."""
@@ -165,10 +168,10 @@ class ScriptedEngine:
 
     def _take(self, command: Command) -> None:
         match command:
-            case Load():
+            case Load(options=options):
                 self.put(LoadProgress(0.5, "loading"))
                 if self._load:
-                    self.loaded()
+                    self.loaded(options.verify)
             case Generate():
                 self._begin(command)
             case Cancel():

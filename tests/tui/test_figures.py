@@ -88,6 +88,17 @@ def test_the_panel_shows_what_the_steps_add_up_to() -> None:
     assert any("212 MiB (psutil)" in row for row in rows)
 
 
+def test_a_lossy_rule_is_marked_in_the_panel_and_under_replies() -> None:
+    state = played((4, 2))
+    assert "lossy" not in "".join(texts(panel_rows(state, 31, 36)))
+    state.apply(Loaded(replace(INFO, verify="typical", exact=False), 1.0, MEMORY))
+    assert any(
+        row.startswith("rule") and row.endswith("typical · lossy") for row in texts(panel_rows(state, 31, 36))
+    )
+    stats = {"generated_tokens": 3, "verify": "typical", "exact": False}
+    assert footer(Message("assistant", "text", stats=stats)) == "3 tokens · lossy (typical)"
+
+
 def test_a_model_is_named_with_its_own_size() -> None:
     counted = replace(INFO, description="llama 256M Q4_K - Medium", parameters=134_515_008)
     assert model_words(counted) == "llama 135M Q4_K - Medium"

@@ -104,6 +104,7 @@ def title_row(chat: Chat, model_name: str, width: int) -> Row:
         ("speculation ", "muted"),
         (word, style),
         (f" · {state.draft}", "muted"),
+        *([] if state.exact else [(" · lossy", "warning")]),
     ]
     left: list[tuple[str, str]] = [("localspec", "accent"), ("  ", ""), (model_name, "value")]
     if state.info is not None and width >= 100:

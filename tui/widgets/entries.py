@@ -151,6 +151,8 @@ def footer(message: Message) -> str:
         parts.append(f"{figures.percent(acceptance)} accepted")
     if length is not None:
         parts.append(f"{figures.decimal(length)} per pass")
+    if stats.get("exact") is False:
+        parts.append(f"lossy ({stats.get('verify')})")
     if message.status == "failed":
         parts.append("not finished")
     elif message.status == "cancelled":

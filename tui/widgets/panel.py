@@ -115,7 +115,15 @@ def _speculation(state: LiveState, width: int) -> list[Row]:
         spread([("SPECULATION", "title")], [(word, style), (f" · {state.draft}", "muted")], width),
         _pair("accepted", figures.percent(tally.acceptance_rate), width),
         _pair("tokens per pass", figures.decimal(tally.acceptance_length), width),
+        *_rule(state, width),
     ]
+
+
+def _rule(state: LiveState, width: int) -> list[Row]:
+    """The rule of verification, where replies under it are not the model's own."""
+    if state.exact:
+        return []
+    return [spread([("rule", "muted")], [(f"{state.verify} · lossy", "warning")], width)]
 
 
 def _positions(state: LiveState, width: int) -> list[Row]:
