@@ -32,7 +32,13 @@ _SHIFT_11, _SHIFT_27, _SHIFT_30, _SHIFT_31 = (np.uint64(shift) for shift in (11,
 _FACTOR_0, _FACTOR_1, _FACTOR_2 = (
     np.uint64(factor) for factor in (_GOLDEN, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
-_FIRST_SPAN = 10.0
+_NEAR = np.float32(8.0)
+"""Distance from the maximum, in logits, within which a peaked row has all that top-p keeps."""
+_WEIGHT_BEYOND = math.exp(-8.0)
+_FAR = np.float32(1e9)
+_MANY = 32
+"""Tokens for each one wanted, above which a flat row is narrowed down first."""
+_SAMPLE = 4096
 """Logits below the maximum at which the search for the top k starts; adapts to the model."""
 
 
@@ -117,7 +123,7 @@ def check_params(params: SamplingParams) -> None:
 
 
 class Sampler:
-    """Turns rows into tokens. Its only state is a guess that speeds up the top-k search.
+    """Turns rows into tokens; the same row, position and history always give the same one.
 
     Args:
         params: filters, temperature and seed.
@@ -136,7 +142,6 @@ class Sampler:
         )
         self._bias_ids = np.fromiter(bias or {}, dtype=np.int64)
         self._bias_values = np.fromiter((bias or {}).values(), dtype=np.float32)
-        self._span = _FIRST_SPAN
 
     def window(self, history: Sequence[int]) -> list[int]:
         """A new list of the last tokens of `history`, as many as the penalties look at; empty without any.
@@ -165,6 +170,9 @@ class Sampler:
             _check_maximum(float(row[best]))
             return best
         ids, logits = self._filtered(row)
+        if len(ids) == 1:
+            # Nothing to draw.
+            return int(ids[0])
         scores = logits.astype(np.float64) / self.params.temperature
         scores += gumbel_noise(self.params.seed, position, ids)
         return int(ids[scores.argmax()])
@@ -219,7 +227,12 @@ class Sampler:
         _check_maximum(float(maximum))
         floor = maximum + np.float32(math.log(params.min_p)) if params.min_p > 0 else np.float32(-np.inf)
         if 0 < params.top_k < len(row):
-            ids, logits = self._top_k(row, maximum)
+            ids, logits, whole = self._near(row, maximum)
+            if not whole:
+                kept = self._certain(logits, maximum, floor)
+                if kept is not None:
+                    return _above(ids[:kept], logits[:kept], floor)
+                ids, logits = self._wide(row, maximum)
             total = None
         else:
             # Whatever top-p keeps, min-p then cuts at `floor`: only tokens above it need sorting.
@@ -233,36 +246,69 @@ class Sampler:
             mass /= mass[-1] if total is None else total
             kept = int(np.searchsorted(mass, params.top_p, side="left")) + 1
             ids, logits = ids[:kept], logits[:kept]
-        if params.min_p > 0:
-            kept = int(np.searchsorted(-logits, -floor, side="right"))
-            ids, logits = ids[:kept], logits[:kept]
-        return ids, logits
+        return _above(ids, logits, floor) if params.min_p > 0 else (ids, logits)
 
-    def _top_k(self, row: Values, maximum: np.float32) -> tuple[Ids, Values]:
-        """Exactly the k largest, best first; found among the few above a guessed threshold.
+    def _near(self, row: Values, maximum: np.float32) -> tuple[Ids, Values, bool]:
+        """The tokens within `_NEAR` of the maximum, best first, k at most; and whether these are the top k.
 
-        A threshold with at least k tokens above it cannot lose one of the top k, so a guess changes the time
-        and never the result. Equal logits at the border go to the lower id.
+        A threshold with at least k tokens above it cannot lose one of them.
         """
         k = self.params.top_k
+        ids = np.flatnonzero(row >= maximum - _NEAR)
+        if len(ids) > _MANY * k:
+            # A flat row: a sample of it tells about where its largest begin.
+            stride = max(len(row) // _SAMPLE, 1)
+            sample = row[::stride]
+            rank = min(max(8 * k // stride, 2), len(sample))
+            above = np.flatnonzero(row >= np.partition(sample, -rank)[-rank])
+            ids = above if len(above) >= k else ids
+        return *_best(ids, row[ids], k), len(ids) >= k
+
+    def _wide(self, row: Values, maximum: np.float32) -> tuple[Ids, Values]:
+        """Exactly the k largest where some lie far below the maximum."""
+        k, span = self.params.top_k, _NEAR
         while True:
-            ids = np.flatnonzero(row >= maximum - np.float32(self._span))
-            if len(ids) >= k or len(ids) == len(row):
-                break
-            self._span *= 1.5
-            if self._span > 1e9:
-                ids = np.flatnonzero(row > -np.inf)
-                self._span = _FIRST_SPAN
-                break
-        logits = row[ids]
-        if len(ids) > 16 * k:
-            self._span *= 0.9
-        if len(ids) > 4 * k:
-            border = np.partition(logits, -k)[-k]
-            above = np.flatnonzero(logits >= border)
-            ids, logits = ids[above], logits[above]
-        order = np.argsort(-logits, kind="stable")[:k]
-        return ids[order], logits[order]
+            span *= np.float32(2)
+            ids = np.flatnonzero(row >= maximum - span) if span < _FAR else np.flatnonzero(row > -np.inf)
+            if len(ids) >= k or span >= _FAR:
+                return _best(ids, row[ids], k)
+
+    def _certain(self, logits: Values, maximum: np.float32, floor: np.float32) -> int | None:
+        """How many of a peaked row's near tokens top-p keeps, where that is sure without the far ones.
+
+        The others of the top k together weigh at most (k - n) exp(-_NEAR). When top-p cuts at the same place
+        whether they weigh that or nothing, they need not be found.
+
+        Args:
+            logits: all within `_NEAR` of the maximum, fewer than k, best first.
+            maximum: the largest.
+            floor: what min-p keeps.
+        """
+        params = self.params
+        if params.top_p >= 1:
+            return len(logits) if floor >= maximum - _NEAR else None
+        mass = np.cumsum(np.exp(logits - maximum), dtype=np.float64)
+        most = mass[-1] + (params.top_k - len(logits)) * _WEIGHT_BEYOND
+        # A hair's breadth on both sides, so that rounding cannot tell the two ways apart.
+        bounds = (params.top_p * mass[-1] * (1 - 1e-9), params.top_p * most * (1 + 1e-9))
+        fewest, furthest = np.searchsorted(mass, bounds, side="left")
+        return int(fewest) + 1 if fewest == furthest < len(logits) else None
+
+
+def _best(ids: Ids, logits: Values, k: int) -> tuple[Ids, Values]:
+    """The k largest of `logits`, best first; equal ones at the border by lower id."""
+    if len(ids) > 4 * k:
+        border = np.partition(logits, -k)[-k]
+        above = np.flatnonzero(logits >= border)
+        ids, logits = ids[above], logits[above]
+    order = np.argsort(-logits, kind="stable")[:k]
+    return ids[order], logits[order]
+
+
+def _above(ids: Ids, logits: Values, floor: np.float32) -> tuple[Ids, Values]:
+    """The part of sorted logits that lies at or above `floor`."""
+    kept = int(np.searchsorted(-logits, -floor, side="right"))
+    return ids[:kept], logits[:kept]
 
 
 def _check_maximum(value: float) -> None:

@@ -76,6 +76,27 @@ def test_filters_equal_the_definitions(seed, size, top_k, top_p, min_p, temperat
         assert probability == pytest.approx(expected[int(token)], abs=1e-5)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    spread=st.sampled_from([0.2, 1.0, 3.0]),
+    peak=st.sampled_from([0.0, 6.0, 9.0, 14.0, 40.0]),
+    peaks=st.integers(1, 5),
+    top_p=st.sampled_from([1.0, 0.999, 0.95, 0.5]),
+    min_p=st.sampled_from([0.0, 0.05]),
+)
+def test_peaked_and_flat_rows_too(seed, spread, peak, peaks, top_p, min_p):
+    # Most of a peaked row is never sorted, and a flat one is narrowed down first: neither may show.
+    generator = np.random.default_rng(seed)
+    row = generator.normal(0, spread, 6000).astype(np.float32)
+    row[generator.integers(0, 6000, peaks)] += np.float32(peak)
+    params = SamplingParams(temperature=1.0, top_k=40, top_p=top_p, min_p=min_p)
+    ids, probabilities = Sampler(params).distribution(row)
+    expected = reference(row, params, [])
+    assert list(map(int, ids)) == list(expected)
+    assert probabilities == pytest.approx(list(expected.values()), abs=1e-5)
+
+
 def test_ties_at_the_top_k_border_go_to_the_lower_id():
     row = np.zeros(1000, dtype=np.float32)
     ids, _ = Sampler(SamplingParams(top_k=3, top_p=1, min_p=0)).distribution(row)
