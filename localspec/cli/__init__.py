@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 
 from localspec import __version__
 from localspec.cli import doctor, models
+from localspec.cli.audit import audit
 from localspec.cli.bench import bench
 from localspec.cli.chat import chat
 from localspec.cli.common import debugging
@@ -63,6 +64,7 @@ app = typer.Typer(
 app.command("chat")(chat)
 app.command("run")(run)
 app.command("bench")(bench)
+app.command("audit")(audit)
 app.add_typer(models.app, name="models")
 app.command("doctor")(doctor.doctor)
 
