@@ -40,15 +40,26 @@ def expected_tokens(alpha: float, length: int) -> float:
     return float(length + 1) if alpha == 1 else (1 - alpha ** (length + 1)) / (1 - alpha)
 
 
-def predicted_speedup(alpha: float, length: int, pass_ms: Mapping[int, float]) -> float | None:
+def predicted_speedup(
+    alpha: float, length: int, pass_ms: Mapping[int, float], drafting: float = 1.0
+) -> float | None:
     """Speed over plain decoding that theory gives for a fixed draft length and a draft that costs nothing.
 
-    None where T(1 + length) is not known, or `alpha` is no share.
+    None where T(1 + length) is not known, or `alpha` or `drafting` is no share.
+
+    Args:
+        alpha: conditional acceptance.
+        length: draft tokens of a step that drafts.
+        pass_ms: T(n) in milliseconds, by n.
+        drafting: share of the steps that draft; the others are plain ones.
     """
-    if not 0 <= alpha <= 1:
+    if not (0 <= alpha <= 1 and 0 <= drafting <= 1):
         return None
     cost = pass_cost(pass_ms, length + 1)
-    return expected_tokens(alpha, length) / cost if cost else None
+    if not cost:
+        return None
+    tokens = drafting * expected_tokens(alpha, length) + 1 - drafting
+    return tokens / (drafting * cost + 1 - drafting)
 
 
 def oracle_speedup(tokens: int, pass_ms: Mapping[int, float], longest: int = LONGEST) -> float | None:

@@ -42,7 +42,8 @@ class Row(Record):
         acceptance_length: tau, tokens emitted per target pass, empty drafts counted.
         accepted_at: by position, the share of drafts that long which were accepted up to it.
         pass_cost: mean over the steps of T(1 + drafted)/T(1).
-        predicted_speedup: theory's for a fixed length: expected tokens from alpha over T(1 + length)/T(1).
+        predicted_speedup: theory's for a fixed length: expected tokens from alpha over T(1 + length)/T(1), in
+            the share of the steps that drafted.
         oracle_speedup: of the best drafts with the text known, see `localspec.bench.oracle`.
         of_oracle: speedup / oracle_speedup.
         floor_tokens_per_second: what memory bandwidth alone allows plain decoding.
@@ -208,7 +209,8 @@ def _counted(
     alpha = f.ratio("alpha", counts.accepted, counts.reached) if counts.reached else None
     predicted = None
     if alpha is not None and configuration.length and file and parallel == 1:
-        predicted = predicted_speedup(alpha, configuration.length, file.pass_ms)
+        drafting = counts.drafts / counts.steps if counts.steps else 0.0
+        predicted = predicted_speedup(alpha, configuration.length, file.pass_ms, drafting)
     outside = total([counts.draft_s, counts.sample_s, counts.other_s])
     whole = total([outside, counts.verify_s])
     at = zip(counts.accepted_at, counts.drafted_at, strict=False)

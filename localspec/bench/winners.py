@@ -13,10 +13,9 @@ from localspec.bench.rows import Row, rows
 US = "localspec"
 LEVEL = "level"
 
-# Warm is what a running program is: the usual case needs no words.
 _STATES: dict[Memory | None, str] = {
-    "warm": "",
-    "cold": ", nothing remembered",
+    "warm": ", the same prompts answered before",
+    "cold": ", asked for the first time",
     None: ", not with the same memory of earlier replies",
 }
 

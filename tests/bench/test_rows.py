@@ -96,6 +96,8 @@ def test_theory_is_the_sum_of_a_geometric_series() -> None:
     assert predicted_speedup(0.5, 1, {1: 1.0, 2: 1.2}) == pytest.approx(1.5 / 1.2)
     assert predicted_speedup(0.5, 2, {1: 1.0, 2: 1.2}) is None
     assert predicted_speedup(1.5, 1, {1: 1.0, 2: 1.2}) is None
+    # Half of the steps draft nothing.
+    assert predicted_speedup(0.5, 1, {1: 1.0, 2: 1.2}, 0.5) == pytest.approx((0.75 + 0.5) / (0.6 + 0.5))
 
 
 # --- rows
@@ -325,7 +327,10 @@ def meeting(ours: float, theirs: float, *, spread: float = 0.0, **changed: Any) 
 def test_winners_are_named_with_the_ratio() -> None:
     winner = meeting(2.62, 2.0)
     assert (winner.winner, winner.ratio) == ("localspec", pytest.approx(1.31))
-    assert winner.statement == "copy: localspec ngram 4, 1.31x llama-server's best (ngram-mod)"
+    assert (
+        winner.statement
+        == "copy: localspec ngram 4, 1.31x llama-server's best (ngram-mod), the same prompts answered before"
+    )
     lost = meeting(2.0, 2.5)
     assert lost.winner == "llama-server"
     assert lost.statement == "copy: llama-server ngram-mod, 1.25x localspec's best (ngram 4)"
@@ -334,7 +339,10 @@ def test_winners_are_named_with_the_ratio() -> None:
 def test_within_the_spread_nobody_wins() -> None:
     winner = meeting(2.1, 2.0, spread=0.05)
     assert winner.winner == LEVEL
-    assert winner.statement == "copy: level, localspec ngram 4 at 1.05x llama-server's best (ngram-mod)"
+    assert (
+        winner.statement
+        == "copy: level, localspec ngram 4 at 1.05x llama-server's best (ngram-mod), the same prompts answered before"
+    )
 
 
 def test_plain_decoding_is_ours_too() -> None:
@@ -368,7 +376,7 @@ def test_memory_meets_memory() -> None:
         )
     )
     assert [(w.memory, w.ours) for w in found] == [("cold", "ngram 4"), ("warm", "suffix 4 warm")]
-    assert found[0].statement.endswith(", nothing remembered")
+    assert found[0].statement.endswith(", asked for the first time")
 
 
 def test_a_configuration_cut_short_does_not_win() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import PurePath
 
 from localspec.bench.oracle import best_length
 from localspec.bench.peer_rows import PeerRow, peer_rows
@@ -46,7 +47,10 @@ _WORDS = (
         "**accepted**: draft tokens accepted of those drafted; **alpha**: accepted of the positions that the "
         "verifier reached; **tau**: tokens emitted a pass of the model, its own token included"
     ),
-    "**theory**: (1 - alpha^(k+1)) / (1 - alpha) tokens a pass over T(1+k)/T(1), for a fixed draft length k",
+    (
+        "**theory**: (1 - alpha^(k+1)) / (1 - alpha) tokens a pass over T(1+k)/T(1), in the share of the steps "
+        "that drafted"
+    ),
     "**of oracle**: share of the speed that the best draft lengths reach with the text known, from T(n)",
     "**same**: replies equal to plain decoding's, token for token, of those compared",
     "**T(n)**: time of one pass of the model over n tokens",
@@ -90,7 +94,8 @@ def _section(title: str, body: str) -> list[str]:
 
 def _opening(results: Results, found: Sequence[Row]) -> str:
     said = [
-        f"Measured by `localspec bench` with `{escaped(results.settings.model)}`, {escaped(results.started)}."
+        f"Measured by `localspec bench` with `{escaped(PurePath(results.settings.model).name)}`, "
+        f"{escaped(results.started)}."
     ]
     if results.invalid:
         said.insert(0, f"**INVALID: {escaped(results.invalid)}.**")
