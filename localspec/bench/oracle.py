@@ -58,8 +58,8 @@ def predicted_speedup(
     cost = pass_cost(pass_ms, length + 1)
     if not cost:
         return None
-    tokens = drafting * expected_tokens(alpha, length) + 1 - drafting
-    return tokens / (drafting * cost + 1 - drafting)
+    plain = 1 - drafting
+    return (drafting * expected_tokens(alpha, length) + plain) / (drafting * cost + plain)
 
 
 def oracle_speedup(tokens: int, pass_ms: Mapping[int, float], longest: int = LONGEST) -> float | None:

@@ -324,24 +324,23 @@ def meeting(ours: float, theirs: float, *, spread: float = 0.0, **changed: Any) 
     return winner
 
 
+WARM = ", the same prompts answered before"
+
+
 def test_winners_are_named_with_the_ratio() -> None:
     winner = meeting(2.62, 2.0)
     assert (winner.winner, winner.ratio) == ("localspec", pytest.approx(1.31))
-    assert (
-        winner.statement
-        == "copy: localspec ngram 4, 1.31x llama-server's best (ngram-mod), the same prompts answered before"
-    )
+    assert winner.statement == f"copy: localspec ngram 4, 1.31x llama-server's best (ngram-mod){WARM}"
     lost = meeting(2.0, 2.5)
     assert lost.winner == "llama-server"
-    assert lost.statement == "copy: llama-server ngram-mod, 1.25x localspec's best (ngram 4)"
+    assert lost.statement == "copy: llama-server ngram-mod, 1.25x localspec's best (ngram 4)" + WARM
 
 
 def test_within_the_spread_nobody_wins() -> None:
     winner = meeting(2.1, 2.0, spread=0.05)
     assert winner.winner == LEVEL
     assert (
-        winner.statement
-        == "copy: level, localspec ngram 4 at 1.05x llama-server's best (ngram-mod), the same prompts answered before"
+        winner.statement == f"copy: level, localspec ngram 4 at 1.05x llama-server's best (ngram-mod){WARM}"
     )
 
 

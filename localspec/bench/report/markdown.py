@@ -48,8 +48,8 @@ _WORDS = (
         "verifier reached; **tau**: tokens emitted a pass of the model, its own token included"
     ),
     (
-        "**theory**: (1 - alpha^(k+1)) / (1 - alpha) tokens a pass over T(1+k)/T(1), in the share of the steps "
-        "that drafted"
+        "**theory**: (1 - alpha^(k+1)) / (1 - alpha) tokens a pass over T(1+k)/T(1), in the steps that drafted, "
+        "and a token a pass in the others"
     ),
     "**of oracle**: share of the speed that the best draft lengths reach with the text known, from T(n)",
     "**same**: replies equal to plain decoding's, token for token, of those compared",
@@ -93,10 +93,9 @@ def _section(title: str, body: str) -> list[str]:
 
 
 def _opening(results: Results, found: Sequence[Row]) -> str:
-    said = [
-        f"Measured by `localspec bench` with `{escaped(PurePath(results.settings.model).name)}`, "
-        f"{escaped(results.started)}."
-    ]
+    # Of a path the name: where it lies is nobody's business.
+    model = PurePath(results.settings.model).name
+    said = [f"Measured by `localspec bench` with `{escaped(model)}`, {escaped(results.started)}."]
     if results.invalid:
         said.insert(0, f"**INVALID: {escaped(results.invalid)}.**")
     if not results.complete:
