@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,13 @@ def test_ratios_of_known_steps():
     assert tally.speculation().draft_tokens == 16
 
 
+def test_a_tree_is_counted_by_its_depth():
+    tree = replace(step(0, drafted=9, accepted=2), leaves=4, depth=3)
+    tally = Tally([tree, step(1, drafted=2, accepted=2)])
+    assert (tally.drafted, tally.accepted) == (11, 4)
+    assert (tally.drafted_at, tally.accepted_at) == ([2, 2, 1], [2, 2, 0])
+
+
 def test_nothing_measured_is_none_not_zero():
     tally = Tally()
     assert tally.acceptance_rate is None
@@ -67,6 +76,20 @@ def test_a_recording_reads_back(tmp_path: Path):
         for index in range(3):
             recorder.write(step(index))
     assert list(read_steps(path)) == [step(index) for index in range(3)]
+
+
+def test_a_recording_of_before_trees_still_reads(tmp_path: Path):
+    path = tmp_path / "steps.jsonl"
+    with Recorder(path) as recorder:
+        recorder.write(step(0))
+    header, line = path.read_text().splitlines()
+    older = {name: value for name, value in json.loads(line).items() if name not in ("leaves", "depth")}
+    path.write_text(f"{header}\n{json.dumps(older)}\n")
+    assert list(read_steps(path)) == [step(0)]
+    del older["drafted"]
+    path.write_text(f"{header}\n{json.dumps(older)}\n{line}\n")
+    with pytest.raises(UsageError, match="line 2: not a step"):
+        list(read_steps(path))
 
 
 def test_a_torn_last_line_is_dropped_and_a_foreign_file_refused(tmp_path: Path):
