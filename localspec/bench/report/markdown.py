@@ -48,8 +48,8 @@ _WORDS = (
         "verifier reached; **tau**: tokens emitted a pass of the model, its own token included"
     ),
     (
-        "**theory**: (1 - alpha^(k+1)) / (1 - alpha) tokens a pass over T(1+k)/T(1), in the steps that drafted, "
-        "and a token a pass in the others"
+        "**theory**: (1 - alpha^(k+1)) / (1 - alpha) tokens a pass over T(1+k)/T(1) where a step drafted, "
+        "one token a pass where none did"
     ),
     "**of oracle**: share of the speed that the best draft lengths reach with the text known, from T(n)",
     "**same**: replies equal to plain decoding's, token for token, of those compared",
