@@ -17,6 +17,7 @@ from localspec.bench.files import load_file
 from localspec.bench.grid import Block, blocks, measured
 from localspec.bench.machine import machine_facts
 from localspec.bench.parallel_rounds import measure_together
+from localspec.bench.pooling import clean
 from localspec.bench.records import ModelFile, PeerMeasurement, Results, Settings, Startup
 from localspec.bench.startup import compare_startup
 from localspec.bench.tasks import Task
@@ -197,7 +198,7 @@ class Bench:
             self._add(notes=(*self.results.notes, sentence))
 
     def _tell(self, what: str) -> None:
-        self._what = what
+        self._what = clean(what)
         self._report()
 
     def _after_run(self, tokens: float) -> None:

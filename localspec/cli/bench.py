@@ -245,7 +245,8 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
     columns = (
         BarColumn(bar_width=24),
         TextColumn("{task.percentage:>3.0f} %"),
-        TextColumn("{task.description}"),
+        # The names of a user's prompts are no markup.
+        TextColumn("{task.description}", markup=False),
     )
     with Bars(*columns, console=console, transient=True) as bars:
         task = bars.add_task("starting", total=1.0)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command, environment
+from tests.cli.terminal import run_in_terminal
 
 TINY = (
     "--tasks",
@@ -132,3 +133,15 @@ def test_an_interrupt_is_told_and_resume_ends_with_the_whole_table(
     assert finished["complete"]
     assert len(finished["rows"]) == 4
     assert finished["measurements"][: len(kept["measurements"])] == kept["measurements"]
+
+
+@pytest.mark.model
+def test_a_prompt_may_have_any_name_on_a_terminal(smollm2_path: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"name": "\x07closes [/bold]", "prompt": "Hi"}))
+    options = ("--model", str(smollm2_path), "--prompts", str(prompts), *TINY[2:], "--mode", "free")
+    command = [sys.executable, "-m", "localspec", "bench", *options, "--passes", "1"]
+    code, written = run_in_terminal(command, environment() | {"LOCALSPEC_HOME": str(tmp_path)})
+    assert code == 0, written
+    assert "prompts, closes [/bold], free" in written
+    assert "\x07" not in written
