@@ -181,11 +181,12 @@ def bench(
         )
     found, notes = find_tasks(settings)
     from localspec.cli.models import progress_display
+    from localspec.runtime.library import interrupts_kept
 
-    with progress_display() as show:
+    with interrupts_kept(), progress_display() as show:
         paths = find_files(settings, show)
         drafts_with = find_peer_draft(settings, show)
-    with _progress() as listen:
+    with interrupts_kept(), _progress() as listen:
         work = Bench(
             settings,
             paths,

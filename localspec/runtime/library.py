@@ -7,9 +7,15 @@ are kept, because llama.cpp explains failures in its log alone.
 
 from __future__ import annotations
 
+import _thread
 import functools
 import logging
+import signal
+import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
 from typing import Any
 
 logger = logging.getLogger("llama.cpp")
@@ -20,6 +26,8 @@ _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR
 _CONTINUES = 5
 _recent_errors: deque[str] = deque(maxlen=20)
 _callback: Any = None
+_callback_code: CodeType | None = None
+_AGAIN_S = 0.02
 
 
 @functools.cache
@@ -47,8 +55,44 @@ def forget_errors() -> None:
     _recent_errors.clear()
 
 
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Keep a Ctrl+C that falls into llama.cpp's log: Python prints and drops what a native callback raises.
+
+    While a model is loaded or converted the log is all of Python that runs, so it would be lost there. It
+    comes again a moment later, until other code is there to be interrupted. For the main thread only.
+    """
+    before = signal.getsignal(signal.SIGINT)
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if _in_callback(frame):
+            again = threading.Timer(_AGAIN_S, _thread.interrupt_main)
+            again.daemon = True
+            again.start()
+        elif callable(before):
+            before(number, frame)
+
+    if not callable(before):
+        # Who started this process wants Ctrl+C to be ignored.
+        yield
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _in_callback(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is _callback_code:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _redirect_log(low_level: Any) -> None:
-    global _callback  # the callback must outlive every call of the library
+    global _callback, _callback_code  # the callback must outlive every call of the library
     pending: list[str] = []
     level = logging.DEBUG
 
@@ -67,5 +111,6 @@ def _redirect_log(low_level: Any) -> None:
             _recent_errors.append(line)
         logger.log(level, "%s", line)
 
+    _callback_code = receive.__code__
     _callback = low_level.llama_log_callback(receive)
     low_level.llama_log_set(_callback, None)
