@@ -128,7 +128,7 @@ class BlockRunner:
         if needed > capacity:
             raise PromptTooLongError(
                 f"Prompt and reply need {needed} tokens and the context holds {capacity}; "
-                "raise --context or lower --tokens."
+                "raise --context or lower --max-tokens."
             )
 
     def _contestant(
