@@ -92,9 +92,12 @@ def speedups_by_round(pairs: Sequence[tuple[Timing, Timing]]) -> list[float]:
 
 
 def spread(figure: float | None, pairs: Sequence[tuple[Timing, Timing]]) -> tuple[float | None, float | None]:
-    """Lowest and highest round around a pooled figure, which they always contain."""
+    """Lowest and highest round around a pooled figure, which they always contain.
+
+    Neither for fewer than two rounds: nothing is known of how far a single one may be off.
+    """
     ratios = speedups_by_round(pairs)
-    if figure is None or not ratios:
+    if figure is None or len(ratios) < 2:
         return None, None
     return min(figure, *ratios), max(figure, *ratios)
 

@@ -32,7 +32,7 @@ class Winner(Record):
         ratio: our speed over the peer's, both relative to our plain decoding.
         ours, ours_relative: our best configuration and its speed-up.
         peer, peer_config, peer_relative: the peer's.
-        statement: the outcome as one line.
+        statement: the outcome as one line; says where one side has no spread.
     """
 
     file: str
@@ -83,6 +83,7 @@ def _meet(ours: Sequence[Row], theirs: Sequence[PeerRow], memory: Memory | None)
     peer = max(_widest(theirs), key=lambda row: row.relative or 0.0)
     relative = peer.relative or 0.0
     peer_low, peer_high = peer.relative_low or relative, peer.relative_high or relative
+    once = ", a single run" if low is None or peer.relative_low is None else ""
     level = (low or speed) <= peer_high and peer_low <= (high or speed)
     ahead = US if speed > relative else peer.name
     ratio = speed / relative
@@ -105,7 +106,7 @@ def _meet(ours: Sequence[Row], theirs: Sequence[PeerRow], memory: Memory | None)
         peer=peer.name,
         peer_config=peer.config,
         peer_relative=relative,
-        statement=said + _STATES[memory],
+        statement=said + _STATES[memory] + once,
     )
 
 

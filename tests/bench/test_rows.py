@@ -134,6 +134,12 @@ def test_the_spread_is_the_pooled_ratio_of_each_round() -> None:
     assert row.speedup_high == pytest.approx(2.0)
 
 
+def test_a_single_round_has_no_spread() -> None:
+    row = only(make.measurement(baseline=make.timing(100, 1.0), timing=make.timing(100, 0.5)))
+    assert row.speedup == pytest.approx(2.0)
+    assert (row.speedup_low, row.speedup_high) == (None, None)
+
+
 def test_counters_are_summed() -> None:
     row = only(
         make.measurement(prompt="a", counts=make.counts(2, 10, (8, 6)), lengths=(2,) * 10),
@@ -375,7 +381,7 @@ def test_memory_meets_memory() -> None:
         )
     )
     assert [(w.memory, w.ours) for w in found] == [("cold", "ngram 4"), ("warm", "suffix 4 warm")]
-    assert found[0].statement.endswith(", asked for the first time")
+    assert found[0].statement.endswith(", asked for the first time, a single run")
 
 
 def test_a_configuration_cut_short_does_not_win() -> None:
