@@ -52,12 +52,14 @@ class Winner(Record):
 def winners(results: Results) -> tuple[Winner, ...]:
     """A statement for each file, task and temperature on which both sides were measured.
 
-    Free runs of exact verification only, one sequence at a time; plain decoding is a configuration of ours
-    like any other. Where drafters may remember earlier replies, cold meets cold and warm meets warm; a
-    drafter without a memory is the same in both.
+    Free runs of exact verification only, one sequence at a time, on the prompts that a peer answered too;
+    plain decoding is a configuration of ours like any other. Where drafters may remember earlier replies,
+    cold meets cold and warm meets warm; a drafter without a memory is the same in both.
     """
     ours: dict[tuple[str, str, float], list[Row]] = {}
-    for row in rows(results):
+    answered = {(peer.file, peer.task, peer.prompt) for peer in results.peers if peer.timing}
+    shared = tuple(m for m in results.measurements if (m.file, m.task, m.prompt) in answered)
+    for row in rows(results.model_copy(update={"measurements": shared})):
         if row.mode == "free" and row.parallel == 1 and not row.lossy and _usable(row.speedup):
             ours.setdefault((row.file, row.task, row.temperature), []).append(row)
     theirs: dict[tuple[str, str, float], list[PeerRow]] = {}

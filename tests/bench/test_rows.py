@@ -399,6 +399,17 @@ def test_a_configuration_cut_short_does_not_win() -> None:
     assert winner.peer_config == "ngram-mod"
 
 
+def test_ours_competes_on_the_prompts_that_the_peer_answered() -> None:
+    (winner,) = winners(
+        make.results(
+            make.measurement(mode="free"),
+            make.measurement(mode="free", prompt="easy", timing=make.timing(256, 0.1)),
+            peers=(make.peer(), make.peer(prompt="easy", timing=None, baseline=None)),
+        )
+    )
+    assert winner.ours_relative == 2.0
+
+
 def test_without_peers_there_is_no_winner() -> None:
     assert winners(make.results(make.measurement(mode="free"))) == ()
 
