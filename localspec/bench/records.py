@@ -311,5 +311,5 @@ class Results(Record):
     def invalid(self) -> str | None:
         """Why the figures are no measurement of a real drafter, where they are not."""
         if any(measurement.mode == "synthetic" for measurement in self.measurements):
-            return "synthetic acceptance: drafts were accepted by preset probabilities, the text is noise"
+            return "synthetic acceptance: drafts were accepted by preset probabilities, not by the model"
         return None
