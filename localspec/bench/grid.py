@@ -109,9 +109,10 @@ def _together(configurations: tuple[Configuration, ...]) -> tuple[Configuration,
 
 
 def _configurations(settings: Settings, mode: Mode, temperature: float) -> tuple[Configuration, ...]:
-    rules = settings.verify if mode == "free" else ("coupled",)
     found = []
     for draft in settings.drafts:
+        # Without drafts there is nothing to verify, and a forced text is not verified by a rule.
+        rules = settings.verify if mode == "free" and draft != NO_DRAFTS else ("coupled",)
         drafter = make_drafter(DraftOptions(draft))
         remembers = drafter.remembers
         drafter.close()

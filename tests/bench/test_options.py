@@ -109,10 +109,16 @@ def test_the_grid_is_every_length_of_every_drafter_and_no_drafts_once() -> None:
 
 
 def test_rules_of_verification_are_compared_where_the_text_is_free() -> None:
-    settings = grid(tasks="copy", verify="coupled,rejection")
+    settings = grid(tasks="copy", drafts="none,ngram", verify="coupled,rejection")
     tasks, _ = find_tasks(settings)
-    rules = {b.mode: [c.verify for c in b.configurations] for b in blocks(settings, "model", tasks)}
-    assert rules == {"transcript": ["coupled"], "free": ["coupled", "rejection"]}
+    rules = {
+        b.mode: [(c.draft, c.verify) for c in b.configurations] for b in blocks(settings, "model", tasks)
+    }
+    # Without drafts there is nothing to verify.
+    assert rules == {
+        "transcript": [("none", "coupled"), ("ngram", "coupled")],
+        "free": [("none", "coupled"), ("ngram", "coupled"), ("ngram", "rejection")],
+    }
 
 
 def test_synthetic_rates_follow_the_length() -> None:
