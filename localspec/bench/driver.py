@@ -168,8 +168,8 @@ class Driver:
         begin = session.prefill(reply.prompt)
         sampler = self.sampler(reply)
         tokens = len(reply.forced) if reply.forced is not None else reply.tokens
-        stops = reply.stops and reply.forced is None
-        rules = StopRules(max_tokens=tokens, ignore_eos=not stops)
+        # A recording has no end before its last token, so nothing is cut off; drafts end as in free runs.
+        rules = StopRules(max_tokens=tokens, ignore_eos=not reply.stops)
         steps: list[StepStats] = []
         overhead, clock = 0, self._clock
         self._energy.start()

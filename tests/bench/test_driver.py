@@ -44,6 +44,14 @@ def test_a_forced_run_says_the_recording_whatever_the_model_would(driver: Driver
     assert len(drafts.steps) < 20
 
 
+@pytest.mark.parametrize("forced", [None, (9, 10, 11, 12)])
+def test_drafts_end_where_a_reply_ends(driver: Driver, forced: tuple[int, ...] | None) -> None:
+    reply = Reply((5, 6, 0, 9, 9, 5, 6), tokens=4, forced=forced, stops=True)
+    run = driver.speculative(reply, Configuration(draft="ngram", length=8))
+    assert run.steps[0].budget == 3
+    assert run.steps[0].drafted == 1
+
+
 def test_the_prompt_is_read_once_and_kept(driver: Driver) -> None:
     reply = Reply(PROMPT, tokens=10)
     driver.prefill(PROMPT)
