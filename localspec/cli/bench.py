@@ -217,6 +217,7 @@ def _check_targets(files: Sequence[Path | None], plots: Path | None) -> None:
     if plots is not None:
         check_plots()
         make_folder(plots)
+        check_target(plots / "speedup.svg")
 
 
 def _check_resume(ctx: typer.Context) -> None:

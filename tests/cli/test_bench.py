@@ -41,6 +41,12 @@ TINY = (
         (("--prompts", "missing.txt"), 3, "missing.txt"),
         (("--json", "missing/bench.json"), 1, "missing"),
         (("--markdown", "."), 1, "folder"),
+        pytest.param(
+            *(("--csv", "/proc/bench.csv"), 1, "Cannot write"),
+            marks=pytest.mark.skipif(
+                not Path("/proc/self").exists(), reason="a folder that nobody can write to"
+            ),
+        ),
         (("--resume",), 3, "bench"),
         (("--resume", "--runs", "2"), 2, "--runs"),
     ],

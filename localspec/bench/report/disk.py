@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 from localspec.errors import StorageError
@@ -30,11 +31,16 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def check_target(path: Path) -> None:
-    """Raise `StorageError` where `path` plainly cannot be written later, before hours of measuring."""
+    """Raise `StorageError` where `path` cannot be written now, before hours of measuring."""
     if path.is_dir():
         raise StorageError(f"Cannot write {path}: it is a folder; name a file in it.")
-    if not path.absolute().parent.is_dir():
-        raise StorageError(_sentence(path, FileNotFoundError()))
+    if path.exists() and not path.is_file():
+        return
+    try:
+        with tempfile.TemporaryFile(dir=path.resolve().parent):
+            pass
+    except OSError as error:
+        raise StorageError(_sentence(path, error)) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -68,6 +74,7 @@ def _replace(path: Path, data: bytes) -> None:
 def _sentence(path: Path, error: OSError) -> str:
     if is_full(error):
         return f"Cannot write {path}: the disk is full; free some space, or name a file on another disk."
-    if isinstance(error, FileNotFoundError):
+    # Some folders of the system exist and still answer that they do not.
+    if isinstance(error, FileNotFoundError) and not path.absolute().parent.is_dir():
         return f"Cannot write {path}: the folder {path.parent} does not exist; make it, or name another one."
     return f"Cannot write {path} ({error.strerror}); name a file in a folder that can be written."
