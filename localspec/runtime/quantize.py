@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 from pathlib import Path
 
-from localspec.errors import ModelFileError, UsageError
+from localspec.errors import ModelFileError, StorageError, UsageError
 from localspec.runtime.library import forget_errors, lib, recent_errors
 
 FILE_TYPES = {
@@ -19,6 +20,9 @@ FILE_TYPES = {
     "Q2_K": "LLAMA_FTYPE_MOSTLY_Q2_K",
 }
 
+_NEXT_TO_NOTHING = 2**20
+"""Bytes that are free on a disk that a model has filled: less than a tensor."""
+
 
 def requantize(source: Path, target: Path, file_type: str, *, threads: int) -> None:
     """Write `source` to `target` as `file_type`, a key of `FILE_TYPES`.
@@ -26,6 +30,7 @@ def requantize(source: Path, target: Path, file_type: str, *, threads: int) -> N
     Raises:
         UsageError: an unknown type.
         ModelFileError: llama.cpp cannot convert the file.
+        StorageError: the disk is full.
     """
     low = lib()
     if file_type not in FILE_TYPES:
@@ -38,7 +43,13 @@ def requantize(source: Path, target: Path, file_type: str, *, threads: int) -> N
     partial = target.with_name(target.name + ".partial")
     code = low.llama_model_quantize(str(source).encode(), str(partial).encode(), ctypes.byref(params))
     if code != 0:
+        # llama.cpp writes the file through a stream that does not say why it failed.
+        full = shutil.disk_usage(target.parent).free < _NEXT_TO_NOTHING
         partial.unlink(missing_ok=True)
+        if full:
+            raise StorageError(
+                f"There is no room for {source.name} as {file_type} in {target.parent}; free some space."
+            )
         cause = (recent_errors() or ["no reason given"])[-1]
         raise ModelFileError(f"{source.name} cannot be written as {file_type}: {cause}.")
     partial.replace(target)
