@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.chat.template import ChatTemplate
 from localspec.chat.window import Window, fit
+from localspec.constrained import ConstrainedSampler
 from localspec.control import Controller, FixedLength, Off
 from localspec.drafters import DEFAULT_LENGTH, Drafter, check_spec, has_probs, make_drafter
-from localspec.errors import BadLogitsError, PromptTooLongError
+from localspec.errors import BadLogitsError, PromptTooLongError, UsageError
+from localspec.logprobs import check_logprobs
 from localspec.messages import (
     Event,
     Finished,
@@ -27,6 +30,7 @@ from localspec.messages import (
 )
 from localspec.messages import Reply as ReplyMessage
 from localspec.runtime.devices import memory_use
+from localspec.runtime.grammar import Grammar
 from localspec.runtime.loading import describe, load
 from localspec.sampling import Sampler
 from localspec.session import Prefilled, Reply, Session, StopRules
@@ -200,13 +204,35 @@ class Engine:
 
         Raises:
             PromptTooLongError: the newest message does not fit, with every older turn dropped.
-            UsageError: sampling parameters out of range.
+            UsageError: sampling parameters out of range, or a grammar that cannot be used.
             BadLogitsError: the model returned logits that are not numbers; names the model.
             EngineError: llama.cpp failed; the text emitted before stays valid.
         """
-        vocabulary = self._loaded.model
-        forbidden = dict.fromkeys(vocabulary.eog_tokens, float("-inf")) if request.ignore_eos else None
-        sampler = Sampler(request.sampling, forbidden)
+        if request.logprobs is not None:
+            check_logprobs(request.logprobs)
+        with ExitStack() as stack:
+            sampler = self._sampler(request, stack)
+            return self._answer(request, sampler, emit, cancelled)
+
+    def _sampler(self, request: Generate, stack: ExitStack) -> Sampler:
+        """The sampler of one reply; what it holds is freed with `stack`."""
+        if request.grammar is None:
+            end = self._loaded.model.eog_tokens
+            return Sampler(
+                request.sampling, dict.fromkeys(end, float("-inf")) if request.ignore_eos else None
+            )
+        if request.ignore_eos:
+            raise UsageError("A grammar ends the reply where it ends; leave out --ignore-eos.")
+        grammar = stack.enter_context(closing(Grammar(self._loaded.model, request.grammar)))
+        return ConstrainedSampler(request.sampling, grammar)
+
+    def _answer(
+        self,
+        request: Generate,
+        sampler: Sampler,
+        emit: Callable[[Event], None],
+        cancelled: Callable[[], bool],
+    ) -> Finished:
         work = _Work(
             request=request,
             emit=emit,
@@ -251,7 +277,8 @@ class Engine:
 
     def _extend(self, work: _Work, sampler: Sampler, rules: StopRules) -> FinishReason | None:
         """Run steps until a rule ends the reply; returns which."""
-        for emission in self.session.reply(sampler, rules, work.reply):
+        steps = self.session.reply(sampler, rules, work.reply, logprobs=work.request.logprobs)
+        for emission in steps:
             now = time.perf_counter()
             if work.first_token_s is None:
                 work.first_token_s = now - work.started

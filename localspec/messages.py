@@ -77,11 +77,34 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token that was possible: its text by itself (control tokens spelled out) and its log-probability."""
+
+    id: int
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """An emitted token's text and log-probability, and the most likely tokens in its place, best first.
+
+    Natural logarithms of the softmax of the model's own logits: before bias, penalties, grammar, filters and
+    temperature.
+    """
+
+    text: str
+    logprob: float
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EmittedToken:
-    """A token of the reply, and what the verifier said of it."""
+    """A token of the reply, and what the verifier said of it; `logprobs` where they were asked for."""
 
     id: int
     kind: TokenKind
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +165,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Answer the last of `messages` (or continue the raw `prompt`, where that is given)."""
+    """Answer the last of `messages` (or continue the raw `prompt`, where that is given).
+
+    `grammar` is GBNF that the reply keeps to (`localspec.grammar.grammar_of_schema` makes it of a JSON
+    schema); `logprobs` asks for log-probabilities of the emitted tokens and of so many others at each place.
+    """
 
     id: int
     messages: tuple[ChatMessage, ...] = ()
@@ -151,6 +178,8 @@ class Generate:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    grammar: str | None = None
+    logprobs: int | None = None
     type: Literal["generate"] = "generate"
 
 

@@ -12,7 +12,7 @@ at what the filter before left, so top-p's mass is that of the top-k tokens, at 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -32,7 +32,7 @@ _SHIFT_11, _SHIFT_27, _SHIFT_30, _SHIFT_31 = (np.uint64(shift) for shift in (11,
 _FACTOR_0, _FACTOR_1, _FACTOR_2 = (
     np.uint64(factor) for factor in (_GOLDEN, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
-_NEAR = np.float32(8.0)
+NEAR = np.float32(8.0)
 """Distance from the maximum, in logits, within which a peaked row has all that top-p keeps."""
 _WEIGHT_BEYOND = math.exp(-8.0)
 _FAR = np.float32(1e9)
@@ -131,11 +131,15 @@ class Sampler:
 
     Raises:
         UsageError: a parameter outside its range.
+
+    Attributes:
+        reply_start: index in the session of the reply's first token; whoever extends a session sets it.
     """
 
     def __init__(self, params: SamplingParams, bias: Mapping[int, float] | None = None) -> None:
         check_params(params)
         self.params = params
+        self.reply_start = 0
         self.greedy = params.temperature == 0
         self.penalizes = params.penalty_last_n != 0 and (
             params.repeat_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
@@ -164,12 +168,7 @@ class Sampler:
         Raises:
             BadLogitsError: the row holds NaN or forbids every token.
         """
-        row = self._adjusted(row, history)
-        if self.greedy:
-            best = int(row.argmax())
-            _check_maximum(float(row[best]))
-            return best
-        ids, logits = self._filtered(row)
+        ids, logits = self._candidates(row, history)
         if len(ids) == 1:
             # Nothing to draw.
             return int(ids[0])
@@ -179,12 +178,9 @@ class Sampler:
 
     def distribution(self, row: Values, history: Sequence[int] = ()) -> tuple[Ids, NDArray[np.float64]]:
         """The final distribution p as (ids, probabilities), most likely first; one-hot when greedy."""
-        row = self._adjusted(row, history)
-        if self.greedy:
-            best = int(row.argmax())
-            _check_maximum(float(row[best]))
-            return np.array([best], dtype=np.int64), np.ones(1)
-        ids, logits = self._filtered(row)
+        ids, logits = self._candidates(row, history)
+        if len(ids) == 1:
+            return ids, np.ones(1)
         scaled = logits.astype(np.float64) / self.params.temperature
         weights = np.exp(scaled - scaled[0])
         return ids, weights / weights.sum()
@@ -201,6 +197,16 @@ class Sampler:
             return distance
         noise = gumbel_noise(self.params.seed, position, np.array([token, other], dtype=np.int64))
         return distance / self.params.temperature + float(noise[0] - noise[1])
+
+    def _candidates(self, row: Values, history: Sequence[int]) -> tuple[Ids, Values]:
+        """Ids and logits of what may be drawn, most likely first; one token when greedy."""
+        row = self._adjusted(row, history)
+        return self._best_of(row) if self.greedy else self._filtered(row)
+
+    def _best_of(self, row: Values) -> tuple[Ids, Values]:
+        best = row.argmax()
+        _check_maximum(float(row[best]))
+        return np.array([best]), row[best : best + 1]
 
     def _adjusted(self, row: Values, history: Sequence[int]) -> Values:
         """The row after bias and penalties; the row itself when neither is on."""
@@ -220,19 +226,27 @@ class Sampler:
             row[ids] = values
         return row
 
-    def _filtered(self, row: Values) -> tuple[Ids, Values]:
-        """Ids and logits that survive top-k, top-p and min-p, best first; equal logits by lower id."""
+    def _filtered(self, row: Values, whole_row: Callable[[], Values] | None = None) -> tuple[Ids, Values]:
+        """Ids and logits that survive top-k, top-p and min-p, best first; equal logits by lower id.
+
+        Args:
+            row: logits, `-inf` where forbidden, and with `whole_row` also beyond `NEAR` of the maximum.
+            whole_row: makes the row as it is beyond, for where the near tokens do not decide.
+        """
         params = self.params
         maximum = row.max()
         _check_maximum(float(maximum))
         floor = maximum + np.float32(math.log(params.min_p)) if params.min_p > 0 else np.float32(-np.inf)
-        if 0 < params.top_k < len(row):
+        top_k_on = 0 < params.top_k < len(row)
+        if whole_row is not None and not top_k_on and (params.top_p < 1 or floor < maximum - NEAR):
+            row = whole_row()
+        if top_k_on:
             ids, logits, whole = self._near(row, maximum)
             if not whole:
                 kept = self._certain(logits, maximum, floor)
                 if kept is not None:
                     return _above(ids[:kept], logits[:kept], floor)
-                ids, logits = self._wide(row, maximum)
+                ids, logits = self._wide(row if whole_row is None else whole_row(), maximum)
             total = None
         else:
             # Whatever top-p keeps, min-p then cuts at `floor`: only tokens above it need sorting.
@@ -249,12 +263,12 @@ class Sampler:
         return _above(ids, logits, floor) if params.min_p > 0 else (ids, logits)
 
     def _near(self, row: Values, maximum: np.float32) -> tuple[Ids, Values, bool]:
-        """The tokens within `_NEAR` of the maximum, best first, k at most; and whether these are the top k.
+        """The tokens within `NEAR` of the maximum, best first, k at most; and whether these are the top k.
 
         A threshold with at least k tokens above it cannot lose one of them.
         """
         k = self.params.top_k
-        ids = np.flatnonzero(row >= maximum - _NEAR)
+        ids = np.flatnonzero(row >= maximum - NEAR)
         if len(ids) > _MANY * k:
             # A flat row: a sample of it tells about where its largest begin.
             stride = max(len(row) // _SAMPLE, 1)
@@ -266,7 +280,7 @@ class Sampler:
 
     def _wide(self, row: Values, maximum: np.float32) -> tuple[Ids, Values]:
         """Exactly the k largest where some lie far below the maximum."""
-        k, span = self.params.top_k, _NEAR
+        k, span = self.params.top_k, NEAR
         while True:
             span *= np.float32(2)
             ids = np.flatnonzero(row >= maximum - span) if span < _FAR else np.flatnonzero(row > -np.inf)
@@ -276,17 +290,17 @@ class Sampler:
     def _certain(self, logits: Values, maximum: np.float32, floor: np.float32) -> int | None:
         """How many of a peaked row's near tokens top-p keeps, where that is sure without the far ones.
 
-        The others of the top k together weigh at most (k - n) exp(-_NEAR). When top-p cuts at the same place
+        The others of the top k together weigh at most (k - n) exp(-NEAR). When top-p cuts at the same place
         whether they weigh that or nothing, they need not be found.
 
         Args:
-            logits: all within `_NEAR` of the maximum, fewer than k, best first.
+            logits: all within `NEAR` of the maximum, fewer than k, best first.
             maximum: the largest.
             floor: what min-p keeps.
         """
         params = self.params
         if params.top_p >= 1:
-            return len(logits) if floor >= maximum - _NEAR else None
+            return len(logits) if floor >= maximum - NEAR else None
         mass = np.cumsum(np.exp(logits - maximum), dtype=np.float64)
         most = mass[-1] + (params.top_k - len(logits)) * _WEIGHT_BEYOND
         # A hair's breadth on both sides, so that rounding cannot tell the two ways apart.

@@ -14,12 +14,23 @@ from dataclasses import dataclass, field
 from localspec.control import Controller
 from localspec.drafters.base import Drafter
 from localspec.errors import PromptTooLongError, RollbackRefusedError, UsageError
-from localspec.messages import EmittedToken
+from localspec.logprobs import token_logprobs
+from localspec.messages import EmittedToken, TokenLogprobs
 from localspec.sampling import Sampler
 from localspec.target import TargetContext, Vocabulary
 from localspec.text import ReplyText
 from localspec.trees import cut_below, depths_of, leaves_of, with_leaves
-from localspec.types import EMPTY_DRAFT, Budget, Draft, FinishReason, Outcome, StepStats, Verdict, VerdictKind
+from localspec.types import (
+    EMPTY_DRAFT,
+    Budget,
+    Draft,
+    FinishReason,
+    Outcome,
+    Rows,
+    StepStats,
+    Verdict,
+    VerdictKind,
+)
 from localspec.verify import CoupledVerifier, Verifier
 
 _FIRST_CHUNK = 128
@@ -185,18 +196,22 @@ class Session:
 
     # --- reply -------------------------------------------------------------------------------------
 
-    def reply(self, sampler: Sampler, rules: StopRules, into: Reply | None = None) -> Iterator[Emission]:
+    def reply(
+        self, sampler: Sampler, rules: StopRules, into: Reply | None = None, *, logprobs: int | None = None
+    ) -> Iterator[Emission]:
         """Extend the session step by step until a rule of `rules` ends the reply.
 
         Args:
             sampler: filters and noise.
             rules: when to end.
             into: collects text, tokens and the reason of the end.
+            logprobs: hand out log-probabilities of the emitted tokens, and of so many others in their place.
 
         Raises:
             EngineError: a pass failed; what was emitted before stays, the cache has been cleared.
         """
         reply = into if into is not None else Reply(ReplyText(rules.stop))
+        sampler.reply_start = len(self.tokens) - len(reply.token_ids)
         last = self._clock()
         if reply.began_ns is None:
             reply.began_ns = last
@@ -208,7 +223,7 @@ class Session:
                 reply.finish_reason = "context"
                 return
             with _ClearedOnFailure(self):
-                step = self._step(sampler, rules, reply)
+                step = self._step(sampler, rules, reply, logprobs)
             now = self._clock()
             stats = StepStats(
                 index=reply.steps,
@@ -234,14 +249,14 @@ class Session:
             reply.steps += 1
             self.controller.update(stats)
             tokens = tuple(
-                EmittedToken(token, "accepted" if place < step.accepted else step.verdict_kind)
-                for place, token in enumerate(step.emitted)
+                EmittedToken(token, "accepted" if place < step.accepted else step.verdict_kind, scores)
+                for place, (token, scores) in enumerate(zip(step.emitted, step.logprobs, strict=True))
             )
             # What was held back for a stop string or half a character is certain once the reply is over.
             text = reply.text.finish() if reply.finish_reason else reply.text.take()
             yield Emission(tokens, text, stats)
 
-    def _step(self, sampler: Sampler, rules: StopRules, reply: Reply) -> _Step:
+    def _step(self, sampler: Sampler, rules: StopRules, reply: Reply, logprobs: int | None) -> _Step:
         """Draft, decode, verify, keep, commit."""
         clock, context, tokens = self._clock, self.context, self.tokens
         position = len(tokens)
@@ -259,6 +274,7 @@ class Session:
         sampled_at = clock()
         emitted = self._stopped(draft, verdict, rules, reply)
         tokens.extend(emitted)
+        scores = self._scores(rows, verdict, emitted, logprobs)
         if not chain:
             context.keep_path(verdict.path[: len(emitted) - 1])
         elif context.length != len(tokens) - 1:
@@ -275,6 +291,7 @@ class Session:
             emitted=emitted,
             accepted=accepted,
             verdict_kind=verdict.kind,
+            logprobs=scores,
             threads=context.threads,
             draft_ns=drafted_at - begin + done_at - kept_at,
             verify_ns=decoded_at - drafted_at,
@@ -314,6 +331,18 @@ class Session:
                 break
         return emitted
 
+    def _scores(
+        self, rows: Rows, verdict: Verdict, emitted: Sequence[int], count: int | None
+    ) -> Sequence[TokenLogprobs | None]:
+        """Log-probabilities of the emitted tokens, each from the row of the node before it."""
+        if count is None:
+            return [None] * len(emitted)
+        before = (0, *(node + 1 for node in verdict.path))
+        return [
+            token_logprobs(rows[index], token, count, self.vocabulary.token_text)
+            for index, token in zip(before, emitted, strict=False)
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -324,6 +353,7 @@ class _Step:
     emitted: list[int]
     accepted: int
     verdict_kind: VerdictKind
+    logprobs: Sequence[TokenLogprobs | None]
     threads: int
     draft_ns: int
     verify_ns: int

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localspec.types import Draft, Rows
 
 Outputs = Literal["all", "none"]
@@ -23,8 +26,25 @@ class Vocabulary(Protocol):
     def token_bytes(self, token: int) -> bytes:
         """The token's text as bytes; empty for control tokens."""
 
+    def token_text(self, token: int) -> str:
+        """The token by itself as text, control tokens spelled out; half a character becomes U+FFFD."""
+
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Token ids of `text`."""
+
+
+class Constraint(Protocol):
+    """What a reply may say, such as the texts of a grammar."""
+
+    def allowed(self, said: Sequence[int], ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which tokens of `ids` may follow the reply's tokens `said`, each of which was allowed in its turn.
+
+        Any beginning may be asked about at any time: what it says depends on `said` alone. An end token is
+        allowed exactly where the reply may end.
+
+        Raises:
+            EngineError: `said` holds a token that was not allowed.
+        """
 
 
 class TargetContext(Protocol):

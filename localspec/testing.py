@@ -80,6 +80,10 @@ class ScriptedModel:
             return "€".encode()[token - 1 : token]
         return bytes([ord("a") + (token - 4) % 26])
 
+    def token_text(self, token: int) -> str:
+        """The token by itself; "<end>" for token 0."""
+        return self.token_bytes(token).decode("utf-8", "replace") if token else "<end>"
+
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Letters to tokens; anything else is left out."""
         del add_special, parse_special

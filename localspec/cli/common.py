@@ -221,7 +221,8 @@ def plan(flags: Flags) -> Plan:
     from localspec.verify import check_verify
 
     given = asdict(flags)
-    template = _read_template(given.pop("chat_template"))
+    path = given.pop("chat_template")
+    template = None if path is None else read_text(path, "chat template")
     settings = config.merge(config.load_settings(), **given)
     engine = config.engine_options(settings, chat_template=template)
     check_spec(engine.draft)
@@ -249,15 +250,19 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
-def _read_template(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def read_text(path: Path, what: str) -> str:
+    """The text of a file that an option names.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: it cannot be read, or is not UTF-8.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise NotFoundError(f"There is no chat template {path}; check the path.") from error
+        raise NotFoundError(f"There is no {what} {path}; check the path.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"Cannot read the chat template {path} as UTF-8 text ({error}).") from error
+        raise UsageError(f"Cannot read the {what} {path} as UTF-8 text ({error}).") from error
 
 
 class StatusLine:

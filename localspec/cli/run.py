@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ from localspec.cli import common
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.messages import Reply
+    from localspec.messages import EmittedToken, Reply
 
 INTERRUPTED = 130
 
@@ -33,6 +34,21 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object with reply and timings.")
     ] = False,
+    json_schema: Annotated[
+        Path | None,
+        typer.Option("--json-schema", metavar="FILE", help="The reply is JSON that this schema accepts."),
+    ] = None,
+    grammar: Annotated[
+        Path | None, typer.Option("--grammar", metavar="FILE", help="The reply keeps to this GBNF grammar.")
+    ] = None,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            "--logprobs",
+            metavar="N",
+            help="With --json: log-probabilities of the tokens, and of the N best in their place.",
+        ),
+    ] = None,
     record: common.RecordOption = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", hidden=True)] = False,
 ) -> None:
@@ -51,6 +67,8 @@ def run(
         text = _read_prompt(prompt, raw=raw)
         if raw and flags.system is not None:
             raise UsageError("--system has no place beside --raw; write it into the prompt.")
+        _check_logprobs(logprobs, as_json=as_json)
+        constraint = _grammar(json_schema, grammar)
         plan = common.plan(flags)
         from localspec.cli.stream import ReplyStream
         from localspec.messages import Generate, Load
@@ -66,6 +84,8 @@ def run(
             max_tokens=plan.max_tokens,
             stop=_stop_strings(stop or []),
             ignore_eos=ignore_eos,
+            grammar=constraint,
+            logprobs=logprobs,
         )
         with ExitStack() as stack:
             recorder = None
@@ -83,7 +103,10 @@ def run(
         # An engine that has answered ends by itself at once; another is not worth waiting for.
         client.close(timeout=0.0 if reply is None else 3.0)
     if as_json:
-        sys.stdout.write(json.dumps(_as_json(reply, plan), ensure_ascii=False) + "\n")
+        told = _as_json(reply, plan)
+        if logprobs is not None:
+            told["logprobs"] = _logprobs(stream.tokens)
+        sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
         sys.stdout.flush()
     elif sys.stderr.isatty():
         typer.echo(_summary(reply, plan.engine.verify), err=True)
@@ -110,6 +133,33 @@ def _read_prompt(prompt: str, *, raw: bool) -> str:
         text = text if raw else text.rstrip("\r\n")
     if not text.strip():
         raise UsageError(f"{where} is empty; give some text to answer.")
+    return text
+
+
+def _check_logprobs(count: int | None, *, as_json: bool) -> None:
+    """Raise `UsageError` for a --logprobs that is out of range or has nowhere to be printed."""
+    if count is None:
+        return
+    from localspec.logprobs import check_logprobs
+
+    check_logprobs(count)
+    if not as_json:
+        raise UsageError("--logprobs is part of what --json prints; add --json.")
+
+
+def _grammar(json_schema: Path | None, grammar: Path | None) -> str | None:
+    """The grammar that the reply keeps to; checked here, before a model is loaded."""
+    if json_schema is None and grammar is None:
+        return None
+    from localspec.grammar import check_grammar, grammar_of_schema
+
+    if json_schema is not None:
+        if grammar is not None:
+            raise UsageError("--json-schema and --grammar exclude each other; give one of them.")
+        return grammar_of_schema(common.read_text(json_schema, "JSON schema"))
+    assert grammar is not None  # noqa: S101 - one of the two is given
+    text = common.read_text(grammar, "grammar")
+    check_grammar(text)
     return text
 
 
@@ -147,6 +197,20 @@ def _as_json(reply: Reply, plan: common.Plan) -> dict[str, Any]:
         "timings": asdict(reply.timings),
         "speculation": asdict(reply.speculation),
     }
+
+
+def _logprobs(tokens: Sequence[EmittedToken]) -> list[dict[str, Any]]:
+    """The field `logprobs` of `--json`: one entry for each emitted token."""
+    return [
+        {
+            "id": token.id,
+            "text": token.logprobs.text,
+            "logprob": token.logprobs.logprob,
+            "top": [asdict(other) for other in token.logprobs.top],
+        }
+        for token in tokens
+        if token.logprobs is not None
+    ]
 
 
 def _summary(reply: Reply, verify: str) -> str:

@@ -15,6 +15,7 @@ from localspec.errors import BY_NAME, EngineDiedError, EngineError
 from localspec.messages import (
     Cancel,
     Command,
+    EmittedToken,
     EngineExited,
     Event,
     Failed,
@@ -45,12 +46,16 @@ class ReplyStream:
         client: a started engine.
         out: where text goes as it becomes certain; None keeps it for the returned reply.
         recorder: takes the counters of every step.
+
+    Attributes:
+        tokens: the tokens of the reply so far.
     """
 
     def __init__(self, client: EngineClient, out: TextIO | None, recorder: Recorder | None = None) -> None:
         self._client = client
         self._out = out
         self._recorder = recorder
+        self.tokens: list[EmittedToken] = []
         self._status = StatusLine()
         self._last = "\n"
         self._streamed = 0
@@ -99,6 +104,7 @@ class ReplyStream:
             self._status.clear()
             self._streamed += len(event.text)
             self._write(event.text)
+            self.tokens += event.tokens
             if self._recorder is not None:
                 self._recorder.write(event.stats)
         elif isinstance(event, LoadProgress):

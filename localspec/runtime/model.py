@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localspec.errors import ModelFileError, NotEnoughMemoryError
 from localspec.runtime.library import forget_errors, lib, recent_errors
 
@@ -56,6 +59,16 @@ class LlamaModel:
         """Tokens that end a reply."""
         is_eog = lib().llama_vocab_is_eog
         return frozenset(token for token in range(self.vocabulary_size) if is_eog(self._vocab, token))
+
+    @functools.cached_property
+    def visible_tokens(self) -> NDArray[np.bool_]:
+        """For each token whether it is text or ends a reply; shape [vocabulary]."""
+        low = lib()
+        hidden = low.LLAMA_TOKEN_ATTR_UNKNOWN | low.LLAMA_TOKEN_ATTR_CONTROL
+        attributes = (low.llama_vocab_get_attr(self._vocab, token) for token in range(self.vocabulary_size))
+        visible = np.fromiter((not attribute & hidden for attribute in attributes), bool)
+        visible[list(self.eog_tokens)] = True
+        return visible
 
     def token_bytes(self, token: int) -> bytes:
         """The token's text; empty for control tokens, which are never shown."""
@@ -172,6 +185,11 @@ class LlamaModel:
         """Whether its state is, at least in part, recurrent and so cannot simply be cut."""
         low = lib()
         return bool(low.llama_model_is_recurrent(self._handle) or low.llama_model_is_hybrid(self._handle))
+
+    @property
+    def vocab(self) -> Any:
+        """The native pointer of the vocabulary, for grammars."""
+        return self._vocab
 
     @property
     def handle(self) -> Any:
