@@ -80,26 +80,29 @@ class Driver:
     def prefill(self, prompt: Sequence[int]) -> float:
         """Seconds to read `prompt` into an empty cache; raises `PromptTooLongError` where it does not fit.
 
-        The same prompt again, in another mode, is not read a second time: its time is known.
+        Passes are as wide as the context allows: the same widths every time, since other ones round otherwise
+        and may change a reply. A prompt that the cache still holds is not read again: its time is known.
         """
-        if self._read is not None and self._read[0] == tuple(prompt):
+        held = self._session.tokens[: len(prompt)] == list(prompt)
+        if held and self._read is not None and self._read[0] == tuple(prompt):
             return self._read[1]
-        self.context.clear()
-        self._session.tokens = []
-        self._session.use_drafter(NoDrafter())
-        return self._session.prefill(prompt).seconds
+        began = self._clock()
+        self._fill(prompt, self.context.max_batch)
+        seconds = (self._clock() - began) * 1e-9
+        self._read = (tuple(prompt), seconds)
+        return seconds
 
     def read(self, prompt: Sequence[int]) -> None:
-        """Read `prompt` into an empty cache in passes of one width, which leave the same cache every time.
+        """Read `prompt` into an empty cache in narrow passes of one width; raises `PromptTooLongError`."""
+        self._fill(prompt, min(_READ_WIDTH, self.context.max_batch))
+        self._read = None
 
-        The passes of `prefill` are as wide as the time allows. Raises `PromptTooLongError`.
-        """
+    def _fill(self, prompt: Sequence[int], width: int) -> None:
         self.context.clear()
         self._session.tokens = []
         self._session.drafter = NoDrafter()
         if len(prompt) < self.context.capacity:
             held = list(prompt[:-1])
-            width = min(_READ_WIDTH, self.context.max_batch)
             for start in range(0, len(held), width):
                 self.context.decode(held[start : start + width], "none")
             self._session.tokens = held
@@ -124,6 +127,7 @@ class Driver:
         finally:
             self.context.clear()
             self._session.tokens = []
+            self._read = None
 
     def plain(self, reply: Reply, watch: Watch | None = None) -> Run:
         """Plain decoding, through the very step that speculation takes; `watch` may wrap its verifier."""

@@ -62,6 +62,21 @@ def test_the_prompt_is_read_once_and_kept(driver: Driver) -> None:
     assert driver.context.passes[before:] == [1] * 10
 
 
+def test_the_same_prompt_is_not_read_again_and_another_one_is(driver: Driver) -> None:
+    assert isinstance(driver.context, ScriptedModel)
+    prompt = PROMPT * 30
+    passes = driver.context.passes
+    seconds = driver.prefill(prompt)
+    # As wide as the context allows, whatever time it takes: 179 tokens, and the last one waits for the reply.
+    assert passes == [64, 64, 51]
+    driver.plain(Reply(prompt, tokens=2))
+    assert driver.prefill(prompt) == seconds
+    assert passes == [64, 64, 51, 1, 1]
+    driver.prefill(PROMPT)
+    driver.prefill(prompt)
+    assert passes[5:] == [5, 64, 64, 51]
+
+
 def test_a_run_counts_the_time_of_its_steps_and_the_bench_own_share(driver: Driver) -> None:
     run = driver.plain(Reply(PROMPT, tokens=10))
     assert run.seconds == pytest.approx(sum(step.total_ns for step in run.steps) * 1e-9)
