@@ -23,7 +23,8 @@ from localspec.bench.startup import compare_startup
 from localspec.bench.tasks import Task
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, UsageError
+from localspec.models.hashes import file_sha256
 from localspec.runtime.loading import LoadedModel
 from localspec.types import DraftOptions, EngineOptions
 
@@ -93,7 +94,8 @@ class Bench:
         """Measure what is missing.
 
         Raises:
-            LocalspecError: a model file cannot be loaded at all. Everything smaller is a row with a note.
+            LocalspecError: a model file cannot be loaded at all, or is another one than in `earlier`. Everything
+                smaller is a row with a note.
         """
         # At once, so that a place that cannot be written is known before anything is measured.
         self._save(self.results)
@@ -115,6 +117,11 @@ class Bench:
         if left or peers or known is None:
             with ExitStack() as stack:
                 self._tell(f"{path.stem}: loading")
+                if known is not None and file_sha256(path) != known.sha256:
+                    raise UsageError(
+                        f"{path} is not the file that this bench began with; bring that one back, or start anew "
+                        "without --resume."
+                    )
                 loaded, load_s = load_file(path, settings)
                 stack.callback(loaded.close)
                 if known is None:

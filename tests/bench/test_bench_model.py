@@ -16,7 +16,7 @@ from localspec.bench.rows import rows
 from localspec.bench.runner import Bench
 from localspec.drafters import METHODS
 from localspec.drafters.ngram import NgramDrafter
-from localspec.errors import EngineError
+from localspec.errors import EngineError, UsageError
 from localspec.types import Budget, Draft
 
 pytestmark = pytest.mark.model
@@ -113,6 +113,13 @@ def test_an_interrupt_leaves_a_readable_file_and_resuming_ends_with_the_same_tab
     assert finished.measurements[:measured] == earlier.measurements
     counted = [(m.counts.drafted, m.counts.accepted) for m in finished.measurements if m.counts]
     assert counted == [(m.counts.drafted, m.counts.accepted) for m in whole.measurements if m.counts]
+
+
+def test_going_on_with_another_file_of_the_same_name_is_refused(smollm2_path: Path, whole: Results) -> None:
+    other = whole.files[0].model_copy(update={"sha256": "0" * 64})
+    earlier = whole.model_copy(update={"files": (other,), "measurements": whole.measurements[:1]})
+    with pytest.raises(UsageError, match="not the file that this bench began with"):
+        bench(small(smollm2_path, tasks="explain,story"), smollm2_path, earlier=earlier).run()
 
 
 def test_a_task_longer_than_the_context_says_so_and_the_run_goes_on(smollm2_path: Path) -> None:
