@@ -20,6 +20,7 @@ _MOST_CHARACTERS = 262_144
 _MOST_DEPTH = 200
 _MOST_ELEMENTS = 50_000
 """Elements once repetitions are written out; llama.cpp copies them with every state."""
+_MOST_WAYS = 10_000
 _WORD = frozenset(string.ascii_letters + string.digits + "-")
 _ESCAPES = {"x": 2, "u": 4, "U": 8} | dict.fromkeys('tnr\\"[]-', 0)
 _UNBOUNDED = -1
@@ -47,9 +48,9 @@ _Sequence = list[_Part]
 
 @dataclass(slots=True)
 class _Rule:
-    """Alternatives of one rule, and the line that defines it; groups in brackets are rules too."""
+    """Alternatives of one rule, and the place that defines it; groups in brackets are rules too."""
 
-    line: int
+    place: int
     alternatives: list[_Sequence] = field(default_factory=list)
 
 
@@ -75,10 +76,10 @@ def check_grammar(text: str) -> frozenset[str]:
         raise UsageError('The grammar has no rules; give it at least a rule "root".')
     if ROOT not in reader.rules:
         raise UsageError(f'The grammar has no rule "{ROOT}", with which a reply begins; add one.')
-    for name, line in reader.calls.items():
+    for name, place in reader.calls.items():
         if name not in reader.rules:
-            raise UsageError(f'The grammar, line {line}: there is no rule "{name}"; define it.')
-    _check_recursion(reader.rules)
+            raise _fault(text, place, f'there is no rule "{name}"; define it')
+    _check_beginnings(text, reader.rules)
     return frozenset(reader.tokens)
 
 
@@ -101,19 +102,19 @@ class _Reader:
             raise self._fault("a NUL character ends the text", self._text.index("\0"))
         self._skip(lines=True)
         while self._place < len(self._text):
-            line = self._line()
+            start = self._place
             name = self._name()
             self._skip(lines=False)
             self._expect("::=")
             self._skip(lines=True)
             # A later definition replaces an earlier one, as in llama.cpp.
-            self.rules[name] = self._alternatives(line, nested=False)
+            self.rules[name] = self._alternatives(start, nested=False)
             if self._place < len(self._text) and self._text[self._place] not in "\r\n":
                 raise self._fault("here an item, '|' or the end of the line is expected")
             self._skip(lines=True)
 
-    def _alternatives(self, line: int, *, nested: bool) -> _Rule:
-        rule = _Rule(line)
+    def _alternatives(self, start: int, *, nested: bool) -> _Rule:
+        rule = _Rule(start)
         while True:
             sequence = self._sequence(nested=nested)
             rule.alternatives.append(sequence)
@@ -136,8 +137,9 @@ class _Reader:
             elif character in "<!":
                 parts.append(self._token())
             elif character in _WORD:
+                start = self._place
                 name = self._name()
-                self.calls.setdefault(name, self._line())
+                self.calls.setdefault(name, start)
                 parts.append(_Part(name))
             elif character == "(":
                 parts.append(self._group())
@@ -154,7 +156,7 @@ class _Reader:
         return parts
 
     def _group(self) -> _Part:
-        line = self._line()
+        start = self._place
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             raise self._fault(f"brackets are nested deeper than {_MOST_DEPTH} levels")
@@ -163,7 +165,7 @@ class _Reader:
         # No rule of the text can have such a name.
         name = f"({self._place}"
         made = self._made
-        self.rules[name] = self._alternatives(line, nested=True)
+        self.rules[name] = self._alternatives(start, nested=True)
         self._expect(")")
         self._depth -= 1
         self._made += 1
@@ -298,37 +300,46 @@ class _Reader:
             else:
                 break
 
-    def _line(self, place: int | None = None) -> int:
-        return self._text.count("\n", 0, self._place if place is None else place) + 1
-
     def _fault(self, what: str, place: int | None = None) -> UsageError:
-        return UsageError(f"The grammar, line {self._line(place)}: {what}.")
+        return _fault(self._text, self._place if place is None else place, what)
 
 
-def _check_recursion(rules: dict[str, _Rule]) -> None:
-    """Raise `UsageError` for a rule that can reach itself without any character before it."""
+def _fault(text: str, place: int, what: str) -> UsageError:
+    line = text.count("\n", 0, place) + 1
+    return UsageError(f"The grammar, line {line}: {what}.")
+
+
+def _check_beginnings(text: str, rules: dict[str, _Rule]) -> None:
+    """Raise `UsageError` for a rule that can begin with itself, or in too many ways.
+
+    Both are what llama.cpp writes out before the first character: the former has no end, and the ways double
+    with every rule whose alternatives begin with the same other rule.
+    """
     empty = _may_be_empty(rules)
-    begins = {name: sorted(set(_begins_with(rule, empty))) for name, rule in rules.items()}
-    done: set[str] = set()
+    begins = {name: list(_begins_with(rule, empty)) for name, rule in rules.items()}
+    ways: dict[str, int] = {}
     for start in rules:
         # Depth first, without Python's own stack: chains of rules may be long.
         path: list[str] = []
         on_path: set[str] = set()
-        waiting: list[Iterator[str]] = [iter((start,))]
+        waiting: list[Iterator[str | None]] = [iter((start,))]
         while waiting:
-            name = next(waiting[-1], None)
-            if name is None:
+            name = next(waiting[-1], "")
+            if name == "":
                 waiting.pop()
                 if path:
-                    done.add(path[-1])
-                    on_path.discard(path.pop())
+                    done = path.pop()
+                    on_path.discard(done)
+                    ways[done] = sum(1 if other is None else ways[other] for other in begins[done])
+                    if ways[done] > _MOST_WAYS:
+                        what = f"the rule can begin in more than {_MOST_WAYS} ways; simplify it"
+                        raise _fault(text, rules[done].place, what)
+            elif name is None or name in ways:
+                continue
             elif name in on_path:
-                line = rules[name].line
-                raise UsageError(
-                    f"The grammar, line {line}: a rule begins with itself (left recursion), and so never "
-                    "ends; put something before the recursion."
-                )
-            elif name not in done:
+                what = "the rule begins with itself (left recursion), without end; put something before that"
+                raise _fault(text, rules[name].place, what)
+            else:
                 path.append(name)
                 on_path.add(name)
                 waiting.append(iter(begins[name]))
@@ -336,25 +347,28 @@ def _check_recursion(rules: dict[str, _Rule]) -> None:
 
 def _may_be_empty(rules: dict[str, _Rule]) -> set[str]:
     """Names of the rules that match the empty text."""
+    callers: dict[str, list[str]] = {name: [] for name in rules}
+    for name, rule in rules.items():
+        for part in (part for parts in rule.alternatives for part in parts):
+            if part.rule is not None:
+                callers[part.rule].append(name)
     empty: set[str] = set()
-    grows = True
-    while grows:
-        found = {
-            name
-            for name, rule in rules.items()
-            if name not in empty
-            and any(all(part.optional or part.rule in empty for part in parts) for parts in rule.alternatives)
-        }
-        empty |= found
-        grows = bool(found)
+    waiting = list(rules)
+    while waiting:
+        name = waiting.pop()
+        sequences = rules[name].alternatives
+        if name not in empty and any(
+            all(part.optional or part.rule in empty for part in parts) for parts in sequences
+        ):
+            empty.add(name)
+            waiting += callers[name]
     return empty
 
 
-def _begins_with(rule: _Rule, empty: set[str]) -> Iterator[str]:
-    """The rules that may stand at the very beginning of `rule`."""
+def _begins_with(rule: _Rule, empty: set[str]) -> Iterator[str | None]:
+    """The rules that may stand at the very beginning of `rule`, None for characters there."""
     for parts in rule.alternatives:
         for part in parts:
-            if part.rule is not None:
-                yield part.rule
+            yield part.rule
             if not part.optional and part.rule not in empty:
                 break

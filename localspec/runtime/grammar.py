@@ -6,6 +6,7 @@ Native code aborts the process when it is told of a token that a grammar forbids
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 from localspec.errors import EngineError, UsageError
 from localspec.grammar import check_grammar
 from localspec.grammar.gbnf import ROOT
-from localspec.runtime.library import lib
+from localspec.runtime.library import forget_errors, lib, recent_errors
 from localspec.runtime.model import LlamaModel
 
 _MOST_STATES = 256
 """States kept, a draft's depth and more: each is a copy of the grammar's rules. Older ones are made anew."""
+_TOO_LONG_S = 2.0
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
@@ -43,11 +45,10 @@ class Grammar:
         if tokens:
             self._visible = self._visible.copy()
             self._visible[[_token_id(model, name) for name in tokens]] = True
+        forget_errors()
         handle = lib().llama_sampler_init_grammar(model.vocab, text.encode(), ROOT.encode())
         if not handle:
-            raise UsageError(
-                "llama.cpp does not accept the grammar; simplify it, or see its engine.log for why."
-            )
+            raise UsageError(f"llama.cpp does not accept the grammar ({recent_errors()[-1]}); simplify it.")
         # The state after `_said[:n]` is `_states[n - _first]`; the very first one is kept apart.
         self._begin: Any = handle
         self._states: list[Any] = []
@@ -84,6 +85,7 @@ class Grammar:
             raise EngineError(
                 f"The grammar was told of token {token}, which it forbids; this is a fault of localspec."
             )
+        began = time.perf_counter()
         following = lib().llama_sampler_clone(state)
         lib().llama_sampler_accept(following, token)
         self._states.append(following)
@@ -91,6 +93,11 @@ class Grammar:
         if len(self._states) > _MOST_STATES:
             lib().llama_sampler_free(self._states.pop(0))
             self._first += 1
+        if time.perf_counter() - began > _TOO_LONG_S:
+            # The readings that llama.cpp follows in parallel double with every such token: end it in time.
+            raise UsageError(
+                "The grammar has too many readings of one text; let its alternatives begin with other characters."
+            )
 
     def _forget(self, length: int) -> None:
         """Drop the states after the first `length` tokens."""
