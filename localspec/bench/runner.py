@@ -94,8 +94,8 @@ class Bench:
         """Measure what is missing.
 
         Raises:
-            LocalspecError: a model file cannot be loaded at all, or is another one than in `earlier`. Everything
-                smaller is a row with a note.
+            LocalspecError: a model file cannot be loaded at all, or is another one than in `earlier`.
+                Everything smaller is a row with a note.
         """
         # At once, so that a place that cannot be written is known before anything is measured.
         self._save(self.results)
@@ -119,8 +119,8 @@ class Bench:
                 self._tell(f"{path.stem}: loading")
                 if known is not None and file_sha256(path) != known.sha256:
                     raise UsageError(
-                        f"{path} is not the file that this bench began with; bring that one back, or start anew "
-                        "without --resume."
+                        f"{path} is not the file that this bench began with; bring that one back, or start "
+                        "anew without --resume."
                     )
                 loaded, load_s = load_file(path, settings)
                 stack.callback(loaded.close)

@@ -138,7 +138,10 @@ def _print_file(name: str, file: ModelFile | None, found: Sequence[Row], console
     console.print(_heading(clean(name)))
     if file and file.cost_curve:
         best = best_length(file.pass_ms)
-        line = f"T(n)/T(1)  {costs_line(file)}  (T(1) is {file.pass_ms[1]:.2f} ms; were every draft right, {best} would be the best length)"
+        line = (
+            f"T(n)/T(1)  {costs_line(file)}  (T(1) is {file.pass_ms[1]:.2f} ms; were every draft right, "
+            f"{best} would be the best length)"
+        )
         if file.floor_ms:
             line += f"; memory alone asks {file.floor_ms:.2f} ms of a pass"
         console.print(Text(line, style="dim"))
