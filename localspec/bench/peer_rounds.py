@@ -46,6 +46,7 @@ class Cell:
     config: str
     task: Task
     prompt: Prompt
+    temperature: float
 
 
 @dataclass
@@ -86,20 +87,21 @@ def configurations(settings: Settings) -> tuple[PeerConfig, ...]:
 
 def missing(settings: Settings, tasks: Sequence[Task], file: str, results: Results) -> list[Cell]:
     """What has not been measured yet on `file`."""
-    there = {(m.config, m.task, m.prompt) for m in results.peers if m.file == file}
+    there = {(m.config, m.task, m.prompt, m.temperature) for m in results.peers if m.file == file}
     names = [config.name for config in configurations(settings)] + list(settings.peer_urls)
     return [
-        Cell(name, task, prompt)
+        Cell(name, task, prompt, temperature)
         for name in names
         for task in tasks
+        for temperature in settings.temperatures or (task.temperature,)
         for prompt in task.prompts[: settings.prompts_per_task]
-        if (name, task.name, prompt.name) not in there
+        if (name, task.name, prompt.name, temperature) not in there
     ]
 
 
 def weight(settings: Settings, cells: Sequence[Cell]) -> float:
     """Tokens that the peers' rounds will decode, our own among them: what progress counts."""
-    prompts = {(cell.task.name, cell.prompt.name) for cell in cells}
+    prompts = {(cell.task.name, cell.prompt.name, cell.temperature) for cell in cells}
     return float((len(cells) + len(prompts)) * (settings.runs + 1) * settings.tokens)
 
 
@@ -176,10 +178,10 @@ class PeerRounds:
 
     def _group(self, group: Sequence[Guest], cells: Sequence[Cell]) -> None:
         """All prompts for peers that run side by side."""
-        prompts = {(cell.task.name, cell.prompt.name): cell for cell in cells}
+        prompts = {(cell.task.name, cell.prompt.name, cell.temperature): cell for cell in cells}
         try:
             for cell in prompts.values():
-                asked = {c.config for c in cells if c.task is cell.task and c.prompt is cell.prompt}
+                asked = {c.config for c in cells if replace(c, config=cell.config) == cell}
                 playing = [guest for guest in group if guest.config in asked or guest.config == PLAIN]
                 if any(guest.config in asked for guest in playing):
                     self._tell(f"{self._path.stem}: {cell.task.name}, {cell.prompt.name}, peers")
@@ -192,10 +194,10 @@ class PeerRounds:
     def _prompt(self, cell: Cell, guests: Sequence[Guest]) -> list[PeerMeasurement]:
         """Rounds on one prompt."""
         settings, task = self._settings, cell.task
-        temperature = (settings.temperatures or (task.temperature,))[0]
+        temperature = cell.temperature
         rows = {guest.config: self._row(cell, guest, temperature) for guest in guests}
         try:
-            block = Block(self._path.stem, replace(task, stops=False), cell.prompt, "free", temperature, ())
+            block = Block(self._path.stem, task, cell.prompt, "free", temperature, ())
             reply = self._runner.prepare(block).reply
         except LocalspecError as error:
             return [row.model_copy(update={"note": str(error)}) for row in rows.values()]
@@ -238,7 +240,9 @@ class PeerRounds:
         if guest.peer is None:
             return None
         try:
-            return guest.peer.complete(reply.prompt, reply.tokens, reply.temperature, reply.seed)
+            return guest.peer.complete(
+                reply.prompt, reply.tokens, reply.temperature, reply.seed, stops=reply.stops
+            )
         except PeerError as error:
             guest.drop(str(error))
             return None

@@ -136,6 +136,9 @@ class Bench:
                 runner = BlockRunner(
                     driver, loaded.model, template, known, settings, self._transcripts, self._after_run
                 )
+                if self._done == 0:
+                    # What came before is no measure of the speed of the blocks.
+                    self._begun = time.monotonic()
                 for block in left:
                     if block.parallel > 1:
                         self._tell(f"{path.stem}: {block.task.name}, {block.parallel} together")

@@ -45,14 +45,23 @@ class Peer(Protocol):
     config: str
     about: str
 
-    def complete(self, prompt: str | Sequence[int], tokens: int, temperature: float, seed: int) -> PeerReply:
-        """Continue `prompt` by exactly `tokens` tokens where the peer can be told so.
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        tokens: int,
+        temperature: float,
+        seed: int,
+        *,
+        stops: bool = False,
+    ) -> PeerReply:
+        """Continue `prompt` by `tokens` tokens: exactly as many where the peer can be told so.
 
         Args:
             prompt: a rendered template, or its token ids, which leave no doubt about special tokens.
-            tokens: length of the reply; the end-of-text token is suppressed.
+            tokens: length of the reply.
             temperature: 0 is greedy; above, the filters are `SamplingParams`'s.
             seed: of the peer's own sampler.
+            stops: let the model end the reply sooner; else its end-of-text token is suppressed.
 
         Raises:
             PeerError: the peer answered with an error, not in time, or is gone; the sentence says which.

@@ -82,7 +82,15 @@ class LlamaServerPeer:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def complete(self, prompt: str | Sequence[int], tokens: int, temperature: float, seed: int) -> PeerReply:
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        tokens: int,
+        temperature: float,
+        seed: int,
+        *,
+        stops: bool = False,
+    ) -> PeerReply:
         """Continue `prompt` by exactly `tokens` tokens; see `Peer.complete`.
 
         Raises:
@@ -95,7 +103,7 @@ class LlamaServerPeer:
             "temperature": temperature,
             # Its largest seed asks for a random one.
             "seed": seed % 0xFFFFFFFF,
-            "ignore_eos": True,
+            "ignore_eos": not stops,
             "cache_prompt": False,
             "stream": False,
             # Token ids come only with the fields meant for debugging, after the clock has stopped.

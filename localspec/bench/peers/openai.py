@@ -66,7 +66,15 @@ class OpenAIPeer:
     def close(self) -> None:
         """Nothing to let go of: every question has a connection of its own."""
 
-    def complete(self, prompt: str | Sequence[int], tokens: int, temperature: float, seed: int) -> PeerReply:
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        tokens: int,
+        temperature: float,
+        seed: int,
+        *,
+        stops: bool = False,
+    ) -> PeerReply:
         """Continue `prompt` by `tokens` tokens; see `Peer.complete`.
 
         A server that knows `ignore_eos` (vLLM, llama-server) makes exactly as many; others may stop earlier.
@@ -85,7 +93,7 @@ class OpenAIPeer:
             "stream_options": {"include_usage": True},
         }
         ours = SamplingParams(temperature=temperature)
-        beyond_openai: dict[str, Any] = {"ignore_eos": True}
+        beyond_openai: dict[str, Any] = {"ignore_eos": not stops}
         if temperature > 0:
             request["top_p"] = ours.top_p
             beyond_openai |= {"top_k": ours.top_k, "min_p": ours.min_p}
