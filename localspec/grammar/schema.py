@@ -111,6 +111,7 @@ class _Converter:
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema
         self._rules: dict[str, str] = {}
+        self._names: dict[str, str] = {}
         self._references: dict[str, str] = {}
 
     def grammar(self) -> str:
@@ -203,6 +204,7 @@ class _Converter:
                     raise _fault(where, f"'$ref' to {reference}: there is no such place in the schema")
             # Named before it is visited: it may refer to itself.
             known = self._references[reference] = self._name(reference)
+            self._rules[known] = ""
             self._rules[known] = self._visit(target, reference)
         return known
 
@@ -295,8 +297,11 @@ class _Converter:
         return body if body in self._rules or body in _BUILT_IN else self._add(where, body)
 
     def _add(self, where: str, body: str) -> str:
-        name = self._name(where)
-        self._rules[name] = body
+        """The name of the rule that says `body`, a new one if need be."""
+        name = self._names.get(body)
+        if name is None:
+            name = self._names[body] = self._name(where)
+            self._rules[name] = body
         return name
 
     def _name(self, where: str) -> str:
@@ -305,7 +310,7 @@ class _Converter:
         letters = "-".join(words[-2:])[-40:]
         stem = "in-" + "".join(c if c.isascii() and c.isalnum() else "-" for c in letters)
         name, count = stem, 1
-        while name in self._rules or name in self._references.values():
+        while name in self._rules:
             count += 1
             name = f"{stem}-{count}"
         return name

@@ -96,7 +96,7 @@ class Grammar:
         if time.perf_counter() - began > _TOO_LONG_S:
             # The readings that llama.cpp follows in parallel double with every such token: end it in time.
             raise UsageError(
-                "The grammar has too many readings of one text; let its alternatives begin with other characters."
+                "The grammar has too many readings of one text; let its alternatives begin differently."
             )
 
     def _forget(self, length: int) -> None:
