@@ -18,7 +18,7 @@ PYTHON ?= $(shell for python in $(BIN)/python python3.13 python3.12 python3.11 p
 .DEFAULT_GOAL := help
 # What the results in docs/ are made with; ARGS take the place of all of it but the files that are written.
 GRID := --model smollm2 --files BF16,own --draft none,ngram --draft-length 2,4,8 --prompts-per-task 1,copy=6,chain=6 \
-	--parallel 1,2,4,8 --peers all --peer-draft Q2_K
+	--max-tokens 96 --parallel 1,2,4,8 --peers all --peer-draft Q2_K
 
 .PHONY: help chat test bench check clean env dev python
 

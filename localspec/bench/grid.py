@@ -54,8 +54,8 @@ class Block:
         )
 
 
-def blocks(settings: Settings, file: str, tasks: Sequence[Task]) -> list[Block]:
-    """All blocks of one file, in the order in which they run.
+def blocks(settings: Settings, file: str, tasks: Sequence[Task], together: bool = True) -> list[Block]:
+    """All blocks of one file, in the order in which they run; with those of several sequences if `together`.
 
     Raises:
         UsageError: an unknown drafter, a rate that cannot be used.
@@ -81,7 +81,7 @@ def blocks(settings: Settings, file: str, tasks: Sequence[Task]) -> list[Block]:
                     _together(_configurations(settings, "transcript", temperature)),
                     parallel,
                 )
-                for parallel in settings.parallel
+                for parallel in (settings.parallel if together else ())
                 # One sequence alone is the transcript mode's own row.
                 if task.name in shared and (parallel > 1 or "transcript" not in settings.modes)
             ]

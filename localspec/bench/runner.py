@@ -100,9 +100,11 @@ class Bench:
         # At once, so that a place that cannot be written is known before anything is measured.
         self._save(self.results)
         names = [path.stem for path in self._paths]
-        plan = {name: blocks(self._settings, name, self._tasks) for name in names}
+        plan = {name: blocks(self._settings, name, self._tasks, name == names[0]) for name in names}
         left = [b for grid in plan.values() for b in grid if not measured(b, self.results.measurements)]
-        peers = {n: peer_rounds.missing(self._settings, self._tasks, n, self.results) for n in names}
+        # Peers and concurrency take long, and each file tells the same about them: the first one does.
+        asked = {names[0]: peer_rounds.missing(self._settings, self._tasks, names[0], self.results)}
+        peers = {name: asked.get(name, []) for name in names}
         self._total = sum(block.weight(self._settings) for block in left) or 1.0
         self._total += sum(peer_rounds.weight(self._settings, cells) for cells in peers.values())
         for path in self._paths:

@@ -64,11 +64,11 @@ def bench(
     ] = 128,
     runs: Annotated[int, typer.Option(metavar="N", help="Rounds; every contestant runs once a round.")] = 3,
     parallel: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Also several sequences in one batch: 1,2,4,8.")
+        str | None, typer.Option(metavar="LIST", help="Several sequences in one batch: 1,2,4,8 (first file).")
     ] = None,
     peers: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="llama-server in the same rounds: all, or names of its settings."),
+        typer.Option(metavar="LIST", help="llama-server in the same rounds: all, or some (first file)."),
     ] = None,
     peer_url: Annotated[
         list[str] | None, typer.Option(metavar="URL", help="A running OpenAI-compatible server; may repeat.")
