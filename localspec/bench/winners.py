@@ -85,6 +85,8 @@ def _meet(ours: Sequence[Row], theirs: Sequence[PeerRow], memory: Memory | None)
     peer = max(_widest(theirs), key=lambda row: row.relative or 0.0)
     relative = peer.relative or 0.0
     peer_low, peer_high = peer.relative_low or relative, peer.relative_high or relative
+    # Every sampler draws its own: the texts, and so what can be drafted, are not the same.
+    drawn = f", each on its own text (T = {mine.temperature:g})" if mine.temperature > 0 else ""
     once = ", a single run" if low is None or peer.relative_low is None else ""
     level = (low or speed) <= peer_high and peer_low <= (high or speed)
     ahead = US if speed > relative else peer.name
@@ -108,7 +110,7 @@ def _meet(ours: Sequence[Row], theirs: Sequence[PeerRow], memory: Memory | None)
         peer=peer.name,
         peer_config=peer.config,
         peer_relative=relative,
-        statement=said + _STATES[memory] + once,
+        statement=said + drawn + _STATES[memory] + once,
     )
 
 

@@ -342,6 +342,16 @@ def test_winners_are_named_with_the_ratio() -> None:
     assert lost.statement == "copy: llama-server ngram-mod, 1.25x localspec's best (ngram 4)" + WARM
 
 
+def test_a_winner_at_a_temperature_says_that_the_texts_are_not_the_same() -> None:
+    (winner,) = winners(
+        make.results(
+            make.measurement(mode="free", temperature=1.0, identical=True),
+            peers=(make.peer(temperature=1.0),),
+        )
+    )
+    assert ", each on its own text (T = 1)" in winner.statement
+
+
 def test_within_the_spread_nobody_wins() -> None:
     winner = meeting(2.1, 2.0, spread=0.05)
     assert winner.winner == LEVEL
