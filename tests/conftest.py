@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A limit on wall time fails where the machine is busy, and says nothing of the code.
+settings.register_profile("localspec", deadline=None)
+settings.load_profile("localspec")
 
 
 @pytest.fixture(autouse=True)
