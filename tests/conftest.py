@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,12 @@ from hypothesis import settings
 # A limit on wall time fails where the machine is busy, and says nothing of the code.
 settings.register_profile("localspec", deadline=None)
 settings.load_profile("localspec")
+
+
+def pytest_configure() -> None:
+    """A shell that starts the tests in the background has Ctrl+C ignored, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
