@@ -1,0 +1,1 @@
+"""Everything said in earlier replies, searchable by what was said last."""
