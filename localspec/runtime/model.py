@@ -24,6 +24,7 @@ class LlamaModel:
         path: a file that has passed `localspec.models.gguf.read_header`.
         gpu_layers: layers to put on the GPU, the output layer counted as one; -1 means all.
         progress: called with the fraction read, 0 to 1.
+        vocabulary_only: leave the weights on the disk; see `localspec.runtime.vocabulary`.
 
     Raises:
         ModelFileError: llama.cpp cannot read the file or does not know its architecture.
@@ -31,12 +32,18 @@ class LlamaModel:
     """
 
     def __init__(
-        self, path: Path, *, gpu_layers: int = -1, progress: Callable[[float], None] | None = None
+        self,
+        path: Path,
+        *,
+        gpu_layers: int = -1,
+        progress: Callable[[float], None] | None = None,
+        vocabulary_only: bool = False,
     ) -> None:
         low = lib()
         self.path = path
         params = low.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
+        params.vocab_only = vocabulary_only
 
         def report(fraction: float, _user: object) -> bool:
             if progress:
