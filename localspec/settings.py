@@ -13,7 +13,7 @@ import secrets
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -40,6 +40,12 @@ class DraftSettings(_Group):
     length: int | None = Field(default=None, ge=1, description="Draft tokens a step at most.")
     ngram_min: int = Field(default=2, ge=1, description="Shortest match of the n-gram drafter, in tokens.")
     ngram_max: int = Field(default=5, ge=1, description="Longest match of the n-gram drafter, in tokens.")
+    ngram_pick: Literal["recent", "frequent", "first"] = Field(
+        default="recent", description="Which match of one length the n-gram drafter copies."
+    )
+    ngram_min_hits: int = Field(
+        default=1, ge=1, description="How often what it copies must have followed the match."
+    )
     leaves: int = Field(default=1, ge=1, le=MAX_LEAVES, description="Branches of a draft at most.")
 
     @model_validator(mode="after")
@@ -132,7 +138,7 @@ _FLAGS: dict[str, tuple[str, ...]] = {
     "draft_leaves": ("draft", "leaves"),
     "system": ("chat", "system_prompt"),
     "max_tokens": ("chat", "max_tokens"),
-    **{name: ("draft", name) for name in ("ngram_min", "ngram_max")},
+    **{name: ("draft", name) for name in ("ngram_min", "ngram_max", "ngram_pick", "ngram_min_hits")},
     **{name: ("sampling", name) for name in SamplingSettings.model_fields},
     **{name: ("engine", name) for name in EngineSettings.model_fields},
 }
@@ -288,6 +294,8 @@ def _variable(path: _Path) -> str:
 
 
 def _flag(path: _Path) -> str:
+    if path[-1] in _GROUPS:
+        return f"The {path[-1]} options"
     return "--" + _FLAG_OF.get(path, path[-1]).replace("_", "-")
 
 

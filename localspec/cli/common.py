@@ -49,6 +49,22 @@ DraftLengthOption = Annotated[
 DraftLeavesOption = Annotated[
     int | None, typer.Option("--draft-leaves", metavar="N", help="Branches of a draft at most; 1 is a chain.")
 ]
+NgramMinOption = Annotated[
+    int | None, typer.Option("--ngram-min", metavar="N", help="Shortest match of n-gram drafts, in tokens.")
+]
+NgramMaxOption = Annotated[
+    int | None, typer.Option("--ngram-max", metavar="N", help="Longest match of n-gram drafts, in tokens.")
+]
+NgramPickOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ngram-pick", metavar="WHICH", help="Which match n-gram drafts copy: recent, frequent or first."
+    ),
+]
+NgramMinHitsOption = Annotated[
+    int | None,
+    typer.Option("--ngram-min-hits", metavar="N", help="How often what they copy must have followed."),
+]
 VerifyOption = Annotated[
     str | None,
     typer.Option(
@@ -129,6 +145,10 @@ class Flags:
     draft: DraftOption
     draft_length: DraftLengthOption
     draft_leaves: DraftLeavesOption
+    ngram_min: NgramMinOption
+    ngram_max: NgramMaxOption
+    ngram_pick: NgramPickOption
+    ngram_min_hits: NgramMinHitsOption
     verify: VerifyOption
     temperature: TemperatureOption
     top_k: TopKOption

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localspec.drafters.base import Drafter, Needs
-from localspec.drafters.ngram import NgramDrafter
+from localspec.drafters.ngram import NgramDrafter, check_lengths
+from localspec.drafters.ngram_pick import check_pick
 from localspec.drafters.none import NoDrafter
 from localspec.errors import UsageError
 from localspec.trees import MAX_LEAVES
@@ -15,7 +16,9 @@ __all__ = ["DEFAULT_LENGTH", "METHODS", "Drafter", "Needs", "check_spec", "has_p
 
 METHODS: dict[str, Callable[[DraftOptions], Drafter]] = {
     "none": lambda options: NoDrafter(),  # noqa: ARG005 - every maker takes the options
-    "ngram": lambda options: NgramDrafter(options.ngram_min, options.ngram_max),
+    "ngram": lambda options: NgramDrafter(
+        options.ngram_min, options.ngram_max, options.ngram_pick, options.ngram_min_hits
+    ),
 }
 
 WITH_PROBS: frozenset[str] = frozenset()
@@ -34,6 +37,8 @@ def check_spec(options: DraftOptions) -> None:
         raise UsageError("The draft length must be 1 or more; use --draft none to decode without drafts.")
     if not 1 <= options.leaves <= MAX_LEAVES:
         raise UsageError(f"A draft can have 1 to {MAX_LEAVES} branches, not {options.leaves}.")
+    check_lengths(options.ngram_min, options.ngram_max)
+    check_pick(options.ngram_pick, options.ngram_min_hits)
 
 
 def has_probs(options: DraftOptions) -> bool:
