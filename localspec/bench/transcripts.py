@@ -40,18 +40,24 @@ class Transcripts:
         Returns:
             Token ids, and a sentence where they could not be kept (a full disk): they are good for this run.
         """
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            return tuple(map(int, kept["token_ids"])), None
-        except (OSError, ValueError, KeyError, TypeError):
-            # Missing or damaged: the model says it again.
-            pass
+        known = self.known(path)
+        if known is not None:
+            return known, None
         token_ids = tuple(record())
         try:
             self._keep(path, token_ids)
         except (OSError, StorageError) as error:
             return token_ids, f"The transcript could not be kept ({error}); another run records it anew."
         return token_ids, None
+
+    @staticmethod
+    def known(path: Path) -> tuple[int, ...] | None:
+        """The reply kept at `path`; None where it is missing or damaged, so that the model must say it again."""
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return tuple(map(int, kept["token_ids"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     @staticmethod
     def _keep(path: Path, token_ids: Sequence[int]) -> None:
