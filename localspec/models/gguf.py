@@ -5,6 +5,7 @@ Only the header is read. Long arrays (the vocabulary) are stepped over, not turn
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import struct
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ from typing import Any
 from localspec.errors import ModelFileError, NotFoundError, UsageError
 from localspec.models.disk import readable_size
 from localspec.models.ggml_types import FILE_TYPES, TENSOR_TYPES, bytes_per_element
+from localspec.models.lookalikes import require_gguf
 
-_MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _LONGEST_KEPT_ARRAY = 1024
@@ -28,6 +29,12 @@ _SCALARS = {code: struct.Struct("<" + letter) for code, letter in enumerate("BbH
 _SCALARS |= {10: struct.Struct("<Q"), 11: struct.Struct("<q"), 12: struct.Struct("<d")}
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
+
+_TOKENIZER_KEYS = frozenset(
+    f"tokenizer.ggml.{key}"
+    for key in ("model", "pre", "tokens", "token_type", "merges", "bos_token_id", "eos_token_id")
+)
+"""What token ids mean; not what a chat does with them, which converters set as they like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class GGUFHeader:
         tensor_bytes: size of their data.
         parameters: number of their elements.
         vocabulary: entries of the tokenizer.
+        fingerprint: hash of the tokenizer, 32 characters, the same for every file in which a token id means
+            the same; "" where there is no vocabulary.
     """
 
     path: Path
@@ -55,6 +64,7 @@ class GGUFHeader:
     tensor_bytes: int
     parameters: int
     vocabulary: int
+    fingerprint: str
 
     @property
     def architecture(self) -> str:
@@ -211,39 +221,13 @@ def read_header(path: Path) -> GGUFHeader:
             raise ModelFileError(f"{path} is not a regular file; give the path of a .gguf file.")
         with path.open("rb") as file:
             start = file.read(64)
-            _require_gguf(path, start)
+            require_gguf(path, start)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _Reader(path, data).header()
     except OSError as error:
         raise ModelFileError(
             f"Cannot read {path} ({error.strerror or error}); check its permissions."
         ) from error
-
-
-def _require_gguf(path: Path, start: bytes) -> None:
-    if not start:
-        raise ModelFileError(f"{path} is empty; fetch the model again.")
-    if start[:4] != _MAGIC:
-        raise ModelFileError(f"{path} is not a GGUF model{_hint(start)}; give the path of a .gguf file.")
-
-
-def _hint(start: bytes) -> str:
-    text = start.lstrip().lower()
-    if start[8:9] == b"{" and _U64.unpack(start[:8])[0] < 1 << 32:
-        return " but a safetensors file, which llama.cpp has to convert first"
-    if start.startswith((b"lmgg", b"tjgg", b"algg", b"fmgg")):
-        return " but one of llama.cpp's formats from before GGUF, which has to be converted first"
-    if start.startswith(b"version https://git-lfs"):
-        return " but a Git LFS pointer; `git lfs pull` fetches the model itself"
-    if text.startswith((b"<!doctype", b"<html")):
-        return " but a web page, perhaps saved in place of the download"
-    if start.startswith(b"PK\x03\x04"):
-        return " but a zip archive (a PyTorch checkpoint or a package)"
-    if start.startswith(b"\x80"):
-        return " but a Python pickle (a PyTorch checkpoint)"
-    if start.startswith(b"\x1f\x8b"):
-        return " but a gzip archive; unpack it first"
-    return ""
 
 
 class _Reader:
@@ -275,9 +259,11 @@ class _Reader:
         if key_count > self._size // 13 or tensor_count > self._size // 24:
             raise self._damaged("its counts are impossible")
         metadata: dict[str, Any] = {}
+        tokenizer: dict[str, bytes] = {}
         vocabulary = 0
         for _ in range(key_count):
             key = self._text()
+            began = self._at
             kind = self._u32()
             if kind == _ARRAY:
                 length, items = self._array()
@@ -287,6 +273,9 @@ class _Reader:
                     metadata[key] = items
             else:
                 metadata[key] = self._text() if kind == _STRING else self._scalar(kind)
+            if key in _TOKENIZER_KEYS:
+                # In one piece: to look at its thousands of texts one by one would take far longer.
+                tokenizer[key] = hashlib.blake2b(self._data[began : self._at], digest_size=16).digest()
         tensor_sizes, parameters = self._tensors(tensor_count, metadata)
         if not isinstance(metadata.get("general.architecture"), str):
             raise self._damaged("it does not name its architecture")
@@ -300,6 +289,7 @@ class _Reader:
             tensor_bytes=sum(tensor_sizes.values()),
             parameters=parameters,
             vocabulary=vocabulary,
+            fingerprint=_fingerprint(tokenizer) if vocabulary else "",
         )
         if header.block_count > _MOST_LAYERS:
             raise self._damaged("its number of layers is impossible")
@@ -394,3 +384,9 @@ class _Reader:
         if at > self._size:
             raise self._damaged("it ends within its header")
         self._at = at
+
+
+def _fingerprint(parts: Mapping[str, bytes]) -> str:
+    """One hash of the hashes of keys, whatever order a file has them in."""
+    together = b"".join(key.encode() + parts[key] for key in sorted(parts))
+    return hashlib.blake2b(together, digest_size=16).hexdigest()
