@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localspec.chat.template import ChatTemplate
 from localspec.chat.window import Window, fit
@@ -14,6 +15,7 @@ from localspec.constrained import ConstrainedSampler
 from localspec.control import Controller, FixedLength, Off
 from localspec.drafters import DEFAULT_LENGTH, Drafter, check_spec, has_probs, make_drafter
 from localspec.errors import BadLogitsError, PromptTooLongError, UsageError
+from localspec.known_text import KnownText
 from localspec.logprobs import check_logprobs
 from localspec.messages import (
     Event,
@@ -29,6 +31,7 @@ from localspec.messages import (
     Timings,
 )
 from localspec.messages import Reply as ReplyMessage
+from localspec.models.gguf import GGUFHeader, read_header
 from localspec.runtime.devices import memory_use
 from localspec.runtime.grammar import Grammar
 from localspec.runtime.loading import describe, load
@@ -39,6 +42,9 @@ from localspec.text import ReplyText
 from localspec.types import DraftOptions, EngineOptions, FinishReason
 from localspec.verify import check_verify, is_exact, make_verifier
 
+if TYPE_CHECKING:
+    from localspec.memory.memory import Memory
+
 _MEMORY_EVERY_S = 2.0
 _RESERVE = 512
 """Tokens kept free for a reply of unknown length, at most a quarter of the context."""
@@ -46,14 +52,6 @@ _RESERVE = 512
 
 def _nothing(event: Event) -> None:
     del event
-
-
-@dataclass
-class _Transcript:
-    """Text whose exact tokens are known, so that the next prompt need not be tokenized into other ones."""
-
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -76,11 +74,18 @@ class _Work:
     memory_at: float = 0.0
 
 
-def _drafter_for(draft: DraftOptions, verify: str) -> Drafter:
-    """A drafter that the rule `verify` can judge; raises `UsageError`, before anything is loaded."""
+def _check(draft: DraftOptions, verify: str) -> None:
+    """Raise `UsageError` for a drafter that the rule `verify` cannot judge."""
     check_spec(draft)
     check_verify(verify, drafter=draft.spec, has_probs=has_probs(draft))
-    return make_drafter(draft)
+
+
+def _memory(options: EngineOptions, header: GGUFHeader) -> Memory | None:
+    if options.memory is None or not header.fingerprint:
+        return None
+    from localspec.memory.memory import Memory
+
+    return Memory.of_file(Path(options.memory), header.fingerprint, options.memory_capacity)
 
 
 class Engine:
@@ -104,9 +109,13 @@ class Engine:
         options: EngineOptions,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        drafter = _drafter_for(options.draft, options.verify)
+        _check(options.draft, options.verify)
         began = time.perf_counter()
-        self._loaded = load(path, options, progress)
+        header = read_header(path)
+        self._memory = _memory(options, header)
+        # Before the weights: what it remembers is read while they are.
+        drafter = self._drafter(options.draft)
+        self._loaded = load(path, options, progress, header)
         model = self._loaded.model
         self._name = name
         self._draft = options.draft
@@ -122,7 +131,7 @@ class Engine:
         except BaseException:
             self._loaded.close()
             raise
-        self._transcript = _Transcript()
+        self._known = KnownText()
         self.load_s = time.perf_counter() - began
 
     @property
@@ -168,12 +177,19 @@ class Engine:
         Raises:
             UsageError: an unknown one, or one that the rule of verification cannot judge.
         """
-        drafter = _drafter_for(options, self._verify)
+        _check(options, self._verify)
+        drafter = self._drafter(options)
         self._draft = options
         self._enabled = options.spec != "none"
         self.session.use_drafter(drafter)
         self.session.controller = self._controller()
         return self.speculation
+
+    def _drafter(self, options: DraftOptions) -> Drafter:
+        drafter = make_drafter(options, self._memory)
+        if self._memory is not None and drafter.remembers:
+            self._memory.load()
+        return drafter
 
     def _controller(self) -> Controller:
         if self._draft.spec == "none":
@@ -259,6 +275,8 @@ class Engine:
         prompt = self._prompt(work)
         emit, request = work.emit, work.request
         began = time.perf_counter()
+        if self._memory is not None:
+            self._memory.begin(request.conversation, prompt)
         cached: int | None = None
 
         def progress(done: int) -> None:
@@ -303,19 +321,24 @@ class Engine:
             work.reply.finish_reason = "context"
 
     def _remember(self, work: _Work) -> None:
-        """Keep the reply's own tokens for the next prompt, where its text says exactly the same."""
+        """Keep the reply for later drafts, and its tokens for the next prompt where its text says the same."""
         reply, vocabulary = work.reply, self._loaded.model
-        if not work.whole:
-            # The prompt was cancelled half read: the session holds only its beginning.
-            return
         said = list(reply.token_ids)
         if said and said[-1] in vocabulary.eog_tokens:
             said.pop()
+        if self._memory is not None:
+            if work.request.conversation:
+                self._memory.add(said, work.request.conversation)
+            if problem := self._memory.take_problem():
+                work.emit(Note(f"{problem} The chat goes on without it."))
+        if not work.whole:
+            # The prompt was cancelled half read: the session holds only its beginning.
+            return
         data = b"".join(map(vocabulary.token_bytes, said))
         if not work.prompt_text or data != reply.text.text.encode():
             return
         prompt = self.session.tokens[: len(self.session.tokens) - len(reply.token_ids)]
-        self._transcript = _Transcript(work.prompt_text + reply.text.text, prompt + said)
+        self._known = KnownText(work.prompt_text + reply.text.text, prompt + said)
 
     def _finished(self, work: _Work) -> Finished:
         tally, prefilled, reply = work.tally, work.prefilled, work.reply
@@ -367,19 +390,9 @@ class Engine:
             work.emit(
                 Note(
                     f"The context of {self._loaded.context.capacity} tokens is full: the oldest "
-                    f"{window.dropped} "
-                    "messages are no longer sent to the model."
+                    f"{window.dropped} messages are no longer sent to the model."
                 )
             )
 
     def _tokens(self, text: str) -> list[int]:
-        """Token ids of prompt text; what was said before keeps the very tokens that it was said with."""
-        known, model = self._transcript, self._loaded.model
-        if known.text and text.startswith(known.text):
-            rest = model.tokenize(text[len(known.text) :], add_special=False, parse_special=True)
-            # Only a control token is a clean cut: some vocabularies put a space before text alone.
-            if not rest or not model.token_bytes(rest[0]):
-                return known.tokens + rest
-        bos = model.token_text(model.bos)
-        writes_bos = bool(bos) and text.startswith(bos)
-        return model.tokenize(text, add_special=not writes_bos, parse_special=True)
+        return self._known.tokenize(text, self._loaded.model)

@@ -169,6 +169,7 @@ class Generate:
 
     `grammar` is GBNF that the reply keeps to (`localspec.grammar.grammar_of_schema` makes it of a JSON
     schema); `logprobs` asks for log-probabilities of the emitted tokens and of so many others at each place.
+    `conversation` is what the reply is remembered under, for later drafts; without it it is not remembered.
     """
 
     id: int
@@ -180,6 +181,7 @@ class Generate:
     ignore_eos: bool = False
     grammar: str | None = None
     logprobs: int | None = None
+    conversation: str = ""
     type: Literal["generate"] = "generate"
 
 

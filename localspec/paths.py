@@ -31,13 +31,18 @@ def config_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Folder of conversations."""
+    """Folder of conversations, and of the memory of replies."""
     home = _home()
     if home:
         return home / "data"
     import platformdirs
 
     return platformdirs.user_data_path(APP, appauthor=False)
+
+
+def memory_dir() -> Path:
+    """Folder of what earlier replies are drafted from."""
+    return data_dir() / "memory"
 
 
 def cache_dir() -> Path:

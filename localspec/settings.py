@@ -18,9 +18,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from localspec.errors import UsageError
-from localspec.paths import config_dir
+from localspec.paths import config_dir, memory_dir
 from localspec.trees import MAX_LEAVES
-from localspec.types import DraftOptions, EngineOptions, SamplingParams
+from localspec.types import MEMORY_CAPACITY, DraftOptions, EngineOptions, SamplingParams
 
 PREFIX = "LOCALSPEC_"
 NOT_SETTINGS = frozenset(
@@ -108,6 +108,15 @@ class UiSettings(_Group):
     panel: bool = Field(default=True, description="Whether the live panel is shown.")
 
 
+class MemorySettings(_Group):
+    """What is remembered of replies, to draft later ones from."""
+
+    enabled: bool = Field(default=True, description="Whether replies are remembered.")
+    capacity: int = Field(
+        default=MEMORY_CAPACITY, ge=1, lt=2**31, description="Tokens to remember for each tokenizer."
+    )
+
+
 class Settings(_Group):
     """Every setting, in groups."""
 
@@ -118,6 +127,9 @@ class Settings(_Group):
     draft: DraftSettings = Field(default_factory=DraftSettings, description="Who drafts.")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings, description="How tokens are chosen.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How a model is loaded.")
+    memory: MemorySettings = Field(
+        default_factory=MemorySettings, description="What is remembered of replies."
+    )
     chat: ChatSettings = Field(default_factory=ChatSettings, description="What a conversation begins with.")
     ui: UiSettings = Field(default_factory=UiSettings, description="How the terminal app looks.")
 
@@ -126,6 +138,7 @@ _GROUPS: dict[str, type[_Group]] = {
     "draft": DraftSettings,
     "sampling": SamplingSettings,
     "engine": EngineSettings,
+    "memory": MemorySettings,
     "chat": ChatSettings,
     "ui": UiSettings,
 }
@@ -136,6 +149,7 @@ _FLAGS: dict[str, tuple[str, ...]] = {
     "draft": ("draft", "spec"),
     "draft_length": ("draft", "length"),
     "draft_leaves": ("draft", "leaves"),
+    "memory": ("memory", "enabled"),
     "system": ("chat", "system_prompt"),
     "max_tokens": ("chat", "max_tokens"),
     **{name: ("draft", name) for name in ("ngram_min", "ngram_max", "ngram_pick", "ngram_min_hits")},
@@ -186,7 +200,12 @@ def merge(settings: Settings, **flags: Any) -> Settings:
 
 
 def engine_options(
-    settings: Settings, *, chat_template: str | None = None, speculation: bool = True, **flags: Any
+    settings: Settings,
+    *,
+    chat_template: str | None = None,
+    speculation: bool = True,
+    remember: bool = False,
+    **flags: Any,
 ) -> EngineOptions:
     """How to load the model.
 
@@ -194,6 +213,7 @@ def engine_options(
         settings: what file and environment say.
         chat_template: Jinja source that replaces the model's own.
         speculation: whether it starts switched on.
+        remember: whether its replies are among those that the settings let be remembered.
         flags: what the command line says, see `merge`.
 
     Raises:
@@ -206,6 +226,8 @@ def engine_options(
         speculation=speculation,
         chat_template=chat_template,
         verify=chosen.verify,
+        memory=str(memory_dir()) if remember and chosen.memory.enabled else None,
+        memory_capacity=chosen.memory.capacity,
     )
 
 

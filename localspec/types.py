@@ -18,6 +18,9 @@ Rows = NDArray[np.float32]
 VerdictKind = Literal["correction", "bonus"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 
+MEMORY_CAPACITY = 2_000_000
+"""Tokens of replies that are remembered for each tokenizer where nothing else is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -287,6 +290,8 @@ class EngineOptions:
         speculation: whether it starts switched on.
         chat_template: Jinja source that replaces the file's own.
         verify: the rule of verification, a name of `localspec.verify.VERIFIERS`.
+        memory: folder in which replies are remembered for later drafts; None remembers nothing.
+        memory_capacity: tokens of replies that are kept there.
     """
 
     context: int | None = None
@@ -299,3 +304,5 @@ class EngineOptions:
     speculation: bool = True
     chat_template: str | None = None
     verify: str = "coupled"
+    memory: str | None = None
+    memory_capacity: int = MEMORY_CAPACITY

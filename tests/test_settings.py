@@ -47,11 +47,15 @@ def test_without_any_source_the_defaults_are_those_of_the_values_they_become() -
 
 
 def test_every_setting_has_a_description_and_every_option_a_setting() -> None:
-    for group in (Settings, *(type(getattr(Settings(), name)) for name in ("draft", "sampling", "ui"))):
+    for group in (
+        Settings,
+        *(type(getattr(Settings(), name)) for name in ("draft", "sampling", "memory", "ui")),
+    ):
         assert all(field.description for field in group.model_fields.values())
     assert set(SamplingSettings.model_fields) == {field.name for field in dataclasses.fields(SamplingParams)}
     options = {field.name for field in dataclasses.fields(EngineOptions)}
-    assert set(EngineSettings.model_fields) == options - {"draft", "speculation", "chat_template", "verify"}
+    elsewhere = {"draft", "speculation", "chat_template", "verify", "memory", "memory_capacity"}
+    assert set(EngineSettings.model_fields) == options - elsewhere
 
 
 def test_the_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

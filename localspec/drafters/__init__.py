@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from localspec.drafters.base import Drafter, Needs
 from localspec.drafters.ngram import NgramDrafter, check_lengths
@@ -12,11 +13,15 @@ from localspec.errors import UsageError
 from localspec.trees import MAX_LEAVES
 from localspec.types import DraftOptions
 
+if TYPE_CHECKING:
+    from localspec.memory.memory import Memory
+
 __all__ = ["DEFAULT_LENGTH", "METHODS", "Drafter", "Needs", "check_spec", "has_probs", "make_drafter"]
 
-METHODS: dict[str, Callable[[DraftOptions], Drafter]] = {
-    "none": lambda options: NoDrafter(),  # noqa: ARG005 - every maker takes the options
-    "ngram": lambda options: NgramDrafter(
+METHODS: dict[str, Callable[[DraftOptions, Memory | None], Drafter]] = {
+    # Every maker takes the options and the memory of earlier replies, whether it uses them or not.
+    "none": lambda options, memory: NoDrafter(),  # noqa: ARG005
+    "ngram": lambda options, memory: NgramDrafter(  # noqa: ARG005
         options.ngram_min, options.ngram_max, options.ngram_pick, options.ngram_min_hits
     ),
 }
@@ -46,7 +51,12 @@ def has_probs(options: DraftOptions) -> bool:
     return options.spec in WITH_PROBS
 
 
-def make_drafter(options: DraftOptions) -> Drafter:
-    """The drafter that `options` names; raises `UsageError` for an unknown one."""
+def make_drafter(options: DraftOptions, memory: Memory | None = None) -> Drafter:
+    """The drafter that `options` names; raises `UsageError` for an unknown one.
+
+    Args:
+        options: which one, and its settings.
+        memory: earlier replies, for methods that draft from them.
+    """
     check_spec(options)
-    return METHODS[options.spec](options)
+    return METHODS[options.spec](options, memory)

@@ -24,9 +24,8 @@ from localspec.memory.records import (
     encode_header,
     scan,
 )
+from localspec.types import MEMORY_CAPACITY
 
-CAPACITY = 2_000_000
-"""Tokens that a memory keeps where nothing else is said."""
 SLACK = 1.1
 """A memory is cut back to its capacity when it holds this many times as much, not at every reply."""
 LOCK_SECONDS = 3.0
@@ -58,7 +57,7 @@ class TokenLog:
         size: bytes of the file when it was last looked at.
     """
 
-    def __init__(self, path: Path, fingerprint: str, capacity: int = CAPACITY) -> None:
+    def __init__(self, path: Path, fingerprint: str, capacity: int = MEMORY_CAPACITY) -> None:
         self.path = path
         self.fingerprint = fingerprint
         self.capacity = capacity

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from localspec.errors import StorageError
 from localspec.memory.index import SEPARATOR, TokenIndex
-from localspec.memory.log import CAPACITY, SLACK, Batch, TokenLog, newest
+from localspec.memory.log import SLACK, Batch, TokenLog, newest
 from localspec.memory.records import Record
+from localspec.types import MEMORY_CAPACITY
 
 PATIENCE_S = 0.1
 """How long a reply waits for a memory that is still being read; without it, it begins with an empty one."""
@@ -60,10 +61,11 @@ class Memory:
     """
 
     def __init__(
-        self, index: TokenIndex | None = None, log: TokenLog | None = None, capacity: int = CAPACITY
+        self, index: TokenIndex | None = None, log: TokenLog | None = None, capacity: int = MEMORY_CAPACITY
     ) -> None:
         self.index = TokenIndex() if index is None else index
         self.problem: str | None = None
+        self._told = False
         self._log = log
         self._capacity = capacity
         self._documents = list(_documents_in(self.index))
@@ -72,13 +74,13 @@ class Memory:
         self._read: tuple[TokenIndex, list[Document]] | None = None
 
     @classmethod
-    def of_file(cls, folder: Path, fingerprint: str, capacity: int = CAPACITY) -> Memory:
-        """The memory of one tokenizer in `folder`, not read yet; nothing is made before it is written to."""
+    def of_file(cls, folder: Path, fingerprint: str, capacity: int = MEMORY_CAPACITY) -> Memory:
+        """The memory of one tokenizer in `folder`, not read yet; nothing is made before a reply is added."""
         log = TokenLog(log_path(folder, fingerprint), fingerprint, capacity)
         return cls(log=log, capacity=capacity)
 
     @classmethod
-    def open(cls, folder: Path, fingerprint: str, capacity: int = CAPACITY) -> Memory:
+    def open(cls, folder: Path, fingerprint: str, capacity: int = MEMORY_CAPACITY) -> Memory:
         """The memory of one tokenizer in `folder`, read.
 
         Raises:
@@ -180,6 +182,13 @@ class Memory:
             return
         self._take(batch)
         self._tell_damage()
+
+    def take_problem(self) -> str | None:
+        """`problem`, the first time that it is asked for."""
+        if self._told or self.problem is None:
+            return None
+        self._told = True
+        return self.problem
 
     # --- housekeeping
 

@@ -41,8 +41,13 @@ class LoadedModel:
         self.model.close()
 
 
-def load(path: Path, options: EngineOptions, progress: Callable[[float], None] | None = None) -> LoadedModel:
-    """Load `path` as `options` say.
+def load(
+    path: Path,
+    options: EngineOptions,
+    progress: Callable[[float], None] | None = None,
+    header: GGUFHeader | None = None,
+) -> LoadedModel:
+    """Load `path` as `options` say; `header` is the file's, where it has been read already.
 
     Raises:
         NotFoundError: there is no such file.
@@ -52,7 +57,7 @@ def load(path: Path, options: EngineOptions, progress: Callable[[float], None] |
     """
     _check(options)
     spare = SpareCores()
-    header = read_header(path)
+    header = header or read_header(path)
     gpus = [device for device in devices() if device.kind in ("gpu", "igpu")]
     free = sum(device.free_bytes for device in gpus)
     capacity = _capacity(header, options, free)
