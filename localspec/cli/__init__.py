@@ -25,6 +25,7 @@ from localspec.cli.bench import bench
 from localspec.cli.chat import chat
 from localspec.cli.common import debugging
 from localspec.cli.run import run
+from localspec.cli.simulate import simulate
 from localspec.errors import LocalspecError
 
 __all__ = ["app", "main"]
@@ -65,6 +66,7 @@ app.command("chat")(chat)
 app.command("run")(run)
 app.command("bench")(bench)
 app.command("audit")(audit)
+app.command("simulate")(simulate)
 app.add_typer(models.app, name="models")
 app.command("doctor")(doctor.doctor)
 

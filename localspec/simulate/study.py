@@ -1,0 +1,151 @@
+"""Many recorded replies through many drafters: what `localspec simulate` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from localspec.control import FixedLength, Off
+from localspec.cost import CostCurve
+from localspec.drafters import DEFAULT_LENGTH, METHODS, Drafter, Needs, check_spec, make_drafter
+from localspec.errors import LocalspecError, UsageError
+from localspec.models import registry
+from localspec.simulate.inputs import Recording
+from localspec.simulate.replay import Simulated, replay
+from localspec.types import DraftOptions
+
+if TYPE_CHECKING:
+    from localspec.memory.memory import Memory
+
+NO_DRAFTS = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One drafter on all replies.
+
+    Attributes:
+        options: the drafter and its settings.
+        remembered: whether it was given a memory of the replies before each one.
+        replies: what became of each recording, in their order.
+    """
+
+    options: DraftOptions
+    remembered: bool
+    replies: tuple[Simulated, ...]
+
+
+def configurations(
+    specs: Sequence[str],
+    lengths: Sequence[int],
+    leaves: Sequence[int],
+    ngrams: Sequence[tuple[int, int, str, int]],
+) -> list[DraftOptions]:
+    """Every combination that differs: lengths mean nothing without drafts, n-gram settings only to n-grams.
+
+    Args:
+        specs: values of `--draft`.
+        lengths: draft tokens a step at most.
+        leaves: branches at most.
+        ngrams: shortest and longest match, pick and min hits of n-gram drafts.
+
+    Raises:
+        UsageError: one that cannot be used, or needs a model.
+    """
+    found: dict[DraftOptions, None] = {}
+    for spec, length, most, ngram in product(specs, lengths, leaves, ngrams):
+        options = DraftOptions(spec)
+        if spec != NO_DRAFTS:
+            options = DraftOptions(spec, length, leaves=most)
+        if spec == "ngram":
+            shortest, longest, pick, min_hits = ngram
+            options = replace(
+                options, ngram_min=shortest, ngram_max=longest, ngram_pick=pick, ngram_min_hits=min_hits
+            )
+        _check(options)
+        found.setdefault(options)
+    return list(found)
+
+
+def simulate(
+    recordings: Sequence[Recording],
+    options: DraftOptions,
+    cost: CostCurve,
+    *,
+    memory: bool = True,
+    progress: Callable[[Recording], None] = lambda recording: None,  # noqa: ARG005 - nobody listens
+) -> Outcome:
+    """Replay every recording, in order, through one drafter.
+
+    Args:
+        recordings: what was said.
+        options: the drafter, see `configurations`.
+        cost: T(n) in seconds.
+        memory: whether a drafter that remembers is given the replies that came before.
+        progress: called before each recording.
+    """
+    drafter, store = _made(options, memory=memory)
+    length = options.length or DEFAULT_LENGTH
+    controller = Off() if options.spec == NO_DRAFTS else FixedLength(length, leaves=options.leaves)
+    replies = []
+    try:
+        for recording in recordings:
+            progress(recording)
+            if store is not None:
+                store.begin(recording.conversation, recording.prompt)
+            replies.append(replay(recording.prompt, recording.reply, drafter, controller, cost))
+            if store is not None:
+                store.add(recording.reply, recording.conversation)
+        return Outcome(options, store is not None, tuple(replies))
+    finally:
+        drafter.close()
+
+
+def _made(options: DraftOptions, *, memory: bool) -> tuple[Drafter, Memory | None]:
+    """A drafter, with a memory of its own where it remembers."""
+    drafter = make_drafter(options)
+    if not (memory and drafter.remembers):
+        return drafter, None
+    from localspec.memory.memory import Memory
+
+    drafter.close()
+    remembered = Memory()
+    return make_drafter(options, remembered), remembered
+
+
+def _check(options: DraftOptions) -> None:
+    """Raise `UsageError` for what cannot be used without a model."""
+    try:
+        check_spec(options)
+    except UsageError as error:
+        if options.spec in METHODS or not _is_model(options.spec):
+            raise
+        raise UsageError(_needs_model(options.spec)) from error
+    drafter = make_drafter(options)
+    needs = drafter.needs
+    drafter.close()
+    if needs is not Needs.TOKENS:
+        raise UsageError(_needs_model(options.spec))
+
+
+def _is_model(spec: str) -> bool:
+    if spec.endswith(".gguf"):
+        return True
+    try:
+        registry.resolve(spec)
+    except (LocalspecError, OSError):
+        # Such as a name too long for a file.
+        return False
+    return True
+
+
+def _needs_model(spec: str) -> str:
+    return (
+        f"--draft {spec} needs a model, and a simulation has none; choose among {', '.join(_model_free())}."
+    )
+
+
+def _model_free() -> Iterator[str]:
+    return (spec for spec in METHODS if spec != NO_DRAFTS)
