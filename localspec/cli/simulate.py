@@ -100,13 +100,13 @@ def simulate(
     sources = [source for path in files or () for source in inputs.from_file(path, text_prompt)]
     sources += inputs.from_tasks(_listed(tasks, "--tasks")) if tasks is not None else []
     sources += inputs.from_history() if from_history else []
-    recordings, notes = _recordings(sources, model, max_tokens, seed)
+    recordings, ends, notes = _recordings(sources, model, max_tokens, seed)
     line = common.StatusLine()
     outcomes = []
     try:
         for number, option in enumerate(options, 1):
             line.show(f"{number} of {len(options)}: {option.spec}")
-            outcomes.append(study.simulate(recordings, option, passes.seconds, memory=memory))
+            outcomes.append(study.simulate(recordings, option, passes.seconds, memory=memory, ends=ends))
     finally:
         line.clear()
     found = report(outcomes, recordings, passes, notes)
@@ -158,14 +158,15 @@ def _options(
 
 def _recordings(
     sources: Sequence[Source], model: str | None, max_tokens: int, seed: int
-) -> tuple[list[Recording], list[str]]:
-    """Recordings of all sources in their order, and a sentence about those that there are none of."""
+) -> tuple[list[Recording], frozenset[int], list[str]]:
+    """Recordings of all sources in order, tokens that end a reply, and a sentence about what is missing."""
     from localspec.simulate.inputs import tokens_only
 
     if not any(source.is_text for source in sources):
-        return tokens_only(sources), []
+        return tokens_only(sources), frozenset(), []
     with _tokenizer(model, max_tokens, seed) as tokenizer:
         found = [(source, tokenizer.recording(source)) for source in sources]
+        ends = tokenizer.ends
     silent = dict.fromkeys(source.task.name for source, made in found if made is None and source.task)
     recordings = [made for _, made in found if made is not None]
     notes = []
@@ -175,7 +176,7 @@ def _recordings(
         notes.append(f"Not every reply of {names} is recorded for this model file; `{again}` records them.")
     if not recordings:
         raise UsageError(*notes)
-    return recordings, notes
+    return recordings, ends, notes
 
 
 @contextmanager

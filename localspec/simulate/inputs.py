@@ -232,6 +232,11 @@ class Tokenizer:
         self._tokens = tokens
         self._seed = seed
 
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end a reply."""
+        return self._vocabulary.eog_tokens
+
     def recording(self, source: Source) -> Recording | None:
         """The recording; None where nothing was recorded for a task's prompt.
 

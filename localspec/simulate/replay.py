@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from localspec.control import Controller
 from localspec.cost import CostCurve
 from localspec.drafters.base import Drafter
-from localspec.trees import depths_of, leaves_of
+from localspec.trees import cut_below, depths_of, leaves_of, with_leaves
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome, StepStats
 
 
@@ -44,6 +44,7 @@ def replay(
     cost: CostCurve,
     *,
     max_rows: int = 256,
+    ends: Collection[int] = (),
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> Simulated:
     """Run the step of `localspec.session` over a reply that is known.
@@ -55,6 +56,7 @@ def replay(
         controller: chooses how much, and learns from the steps as it would in a chat.
         cost: T(n) in seconds.
         max_rows: tokens of a pass at most.
+        ends: tokens that end a reply; what a draft holds beyond one is not verified.
         clock: monotonic nanoseconds, for the drafter's own time.
     """
     began = clock()
@@ -73,7 +75,8 @@ def replay(
             asked = clock()
             proposed = drafter.propose(tokens, budget)
             proposals.append(clock() - asked)
-            draft = controller.trim(proposed).prefix(budget.tokens)
+            draft = with_leaves(controller.trim(proposed), budget.leaves).prefix(budget.tokens)
+            draft = cut_below(draft, ends)
         path = accepted_path(draft, reply, done)
         emitted = tuple(reply[done : done + len(path) + 1])
         position = len(tokens)
@@ -84,7 +87,7 @@ def replay(
         verify_ns = round(cost(len(draft) + 1) * 1e9)
         elapsed += draft_ns + verify_ns
         chain = draft.is_chain
-        bonus = not len(draft) or (chain and len(path) == len(draft))
+        refused = (path[-1] if path else -1) in draft.parents
         stats = StepStats(
             index=len(steps),
             time_ns=elapsed,
@@ -93,7 +96,7 @@ def replay(
             drafted=len(draft),
             accepted=len(path),
             emitted=len(emitted),
-            kind="bonus" if bonus else "correction",
+            kind="correction" if refused else "bonus",
             source=draft.source if len(draft) else "",
             match_length=draft.match_length,
             threads=0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -75,7 +75,7 @@ def simulate(
     cost: CostCurve,
     *,
     memory: bool = True,
-    progress: Callable[[Recording], None] = lambda recording: None,  # noqa: ARG005 - nobody listens
+    ends: Collection[int] = (),
 ) -> Outcome:
     """Replay every recording, in order, through one drafter.
 
@@ -84,7 +84,7 @@ def simulate(
         options: the drafter, see `configurations`.
         cost: T(n) in seconds.
         memory: whether a drafter that remembers is given the replies that came before.
-        progress: called before each recording.
+        ends: tokens that end a reply.
     """
     drafter, store = _made(options, memory=memory)
     length = options.length or DEFAULT_LENGTH
@@ -92,10 +92,9 @@ def simulate(
     replies = []
     try:
         for recording in recordings:
-            progress(recording)
             if store is not None:
                 store.begin(recording.conversation, recording.prompt)
-            replies.append(replay(recording.prompt, recording.reply, drafter, controller, cost))
+            replies.append(replay(recording.prompt, recording.reply, drafter, controller, cost, ends=ends))
             if store is not None:
                 store.add(recording.reply, recording.conversation)
         return Outcome(options, store is not None, tuple(replies))
