@@ -14,7 +14,7 @@ def load_vocabulary(path: Path) -> LlamaModel:
     """Load only the vocabulary and the metadata of a GGUF file: a fraction of a second, whatever its size.
 
     Of what it returns the vocabulary, `meta`, `chat_template` and `architecture` are to be used: no context
-    can be made of it, and the sizes of the model are unknown to it. The caller closes it.
+    can be made of it. The caller closes it.
 
     Raises:
         NotFoundError: there is no such file.

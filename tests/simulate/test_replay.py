@@ -24,8 +24,10 @@ Counted = list[tuple[object, ...]]
 
 def counted(steps: tuple[StepStats, ...]) -> Counted:
     return [
-        (s.index, s.position, s.budget, s.drafted, s.accepted, s.emitted, s.kind, s.source, s.match_length)
-        + (s.leaves, s.depth)
+        (
+            *(s.index, s.position, s.budget, s.drafted, s.accepted, s.emitted, s.kind),
+            *(s.source, s.match_length, s.leaves, s.depth),
+        )
         for s in steps
     ]
 
