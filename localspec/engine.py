@@ -321,7 +321,7 @@ class Engine:
             work.reply.finish_reason = "context"
 
     def _remember(self, work: _Work) -> None:
-        """Keep the reply for later drafts, and its tokens for the next prompt where its text says the same."""
+        """Keep the reply for later drafts, and its tokens for the next prompt if its text says the same."""
         reply, vocabulary = work.reply, self._loaded.model
         said = list(reply.token_ids)
         if said and said[-1] in vocabulary.eog_tokens:

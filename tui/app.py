@@ -97,7 +97,7 @@ def run_chat(launch: Launch, *, link: EngineLink | None = None, store: Store | N
     Args:
         launch: what to start with.
         link: the engine; a process of its own when not given.
-        store: where conversations are kept; the user's own when not given.
+        store: where conversations are kept; the user's own when not given, or none where that is asked for.
 
     Returns:
         The exit status: 0, that of the error which left the app without a model, or 128 plus a signal number.
@@ -106,7 +106,7 @@ def run_chat(launch: Launch, *, link: EngineLink | None = None, store: Store | N
         StorageError: conversations cannot be kept, or the recording cannot be written.
         UsageError: an unknown theme.
     """
-    kept = store or Store()
+    kept = store or Store(private=launch.private)
     try:
         engine = link or EngineClient(log_path=paths.ensure(paths.log_dir()) / "engine.log")
         app = LocalspecApp(launch, engine, kept)

@@ -28,7 +28,6 @@ from localspec.messages import (
 )
 from localspec.models.progress import PullProgress
 from localspec.settings import fresh_seed
-from localspec.stats.recorder import Recorder
 from localspec.types import SamplingParams
 from tui.conversation import Conversation, Parts, partial_stats, reply_stats
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent, ModelFinder
@@ -69,7 +68,7 @@ class Chat:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._launch, self._link, self._store, self._view = launch, link, store, view
-        self._recorder = _recorder(launch)
+        self._recorder = launch.recorder()
         self._path: Path | None = None
         self._clock = clock
         self._stopping_since = 0.0
@@ -102,6 +101,11 @@ class Chat:
     def ready(self) -> bool:
         """Whether a message would be answered at once."""
         return self._running is None and self.state.info is not None and self._link.alive
+
+    @property
+    def private(self) -> bool:
+        """Whether nothing of what is said is kept."""
+        return self._store.private
 
     @property
     def exit_code(self) -> int:
@@ -288,6 +292,7 @@ class Chat:
             messages=self.conversation.history(),
             sampling=self._sampling(),
             max_tokens=self._launch.max_tokens,
+            conversation=self.conversation.memory_name,
         )
         self._next_id += 1
         self.stopping = False
@@ -390,11 +395,3 @@ class Chat:
                 "note",
             ),
         )
-
-
-def _recorder(launch: Launch) -> Recorder | None:
-    if launch.record is None:
-        return None
-    options = launch.options
-    header = {"model": launch.model_name, "draft": options.draft.spec, "verify": options.verify}
-    return Recorder(launch.record, header)

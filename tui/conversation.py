@@ -74,6 +74,11 @@ class Conversation:
         """The store's title, empty before the first message."""
         return self._row.title if self._row else ""
 
+    @property
+    def memory_name(self) -> str:
+        """What replies are remembered under; empty where nothing is to be kept, or can be."""
+        return self._row.memory_name if self._row and not self._store.private else ""
+
     def open(self, conversation_id: int) -> bool:
         """Show a conversation of the store; False when it is not there."""
         row = self._store.get(conversation_id)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from localspec.models.progress import PullProgress
+from localspec.stats.recorder import Recorder
 from localspec.types import EngineOptions, SamplingParams
 
 ResolveModel = Callable[[Callable[[PullProgress], None]], Path]
@@ -30,6 +31,7 @@ class Launch:
         fresh_seeds: draw a new seed for every reply; the one in `sampling` is then not used.
         theme: name of a theme; None takes one that suits the terminal.
         panel: whether the live panel is shown at first.
+        private: keep nothing of what is said.
     """
 
     model_name: str
@@ -43,3 +45,11 @@ class Launch:
     fresh_seeds: bool = False
     theme: str | None = None
     panel: bool = True
+    private: bool = False
+
+    def recorder(self) -> Recorder | None:
+        """The recording that was asked for; raises `StorageError` where it cannot be written."""
+        if self.record is None:
+            return None
+        draft, verify = self.options.draft.spec, self.options.verify
+        return Recorder(self.record, {"model": self.model_name, "draft": draft, "verify": verify})

@@ -13,8 +13,9 @@ from pathlib import Path
 from localspec.errors import StorageError
 from localspec.paths import ensure
 
-VERSION = 1
+VERSION = 2
 BUSY_SECONDS = 3.0
+IN_MEMORY = Path(":memory:")
 
 # A message belongs to its parent's conversation: the pair is the foreign key. Ids are never used again, so
 # that a second app cannot write into a conversation that took the place of a deleted one.
@@ -45,7 +46,13 @@ CREATE INDEX message_parent ON message (conversation_id, parent_id);
 CREATE INDEX message_streaming ON message (writer) WHERE status = 'streaming';
 """
 
-MIGRATIONS = (_SCHEMA,)
+# What a conversation is remembered under: the number is unique in one database only.
+_UID = """
+ALTER TABLE conversation ADD COLUMN uid TEXT NOT NULL DEFAULT '';
+UPDATE conversation SET uid = lower(hex(randomblob(8)))
+"""
+
+MIGRATIONS = (_SCHEMA, _UID)
 """Script number n brings a database from version n to n + 1."""
 
 _END_STREAMS = (
@@ -78,6 +85,13 @@ def open_database(path: Path) -> tuple[sqlite3.Connection, str | None]:
         )
     with explaining(path):
         return _open(path), notice
+
+
+def open_private() -> sqlite3.Connection:
+    """A database in memory: nothing of it reaches a disk."""
+    database = _open(IN_MEMORY)
+    database.execute("PRAGMA temp_store = MEMORY")
+    return database
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -11,16 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from localspec.chat.database import explaining, open_database, process_mark
+from localspec.chat.database import IN_MEMORY, explaining, open_database, open_private, process_mark
 from localspec.errors import StorageError
 from localspec.paths import data_dir
 
 Role = Literal["system", "user", "assistant"]
 Status = Literal["streaming", "complete", "cancelled", "failed"]
 
+_REMEMBERED = "chat-"
+
 _CONVERSATION = """
 SELECT id, title, model, created, updated, system_prompt,
-    (SELECT count(*) FROM message WHERE conversation_id = conversation.id)
+    (SELECT count(*) FROM message WHERE conversation_id = conversation.id), uid
 FROM conversation
 """
 
@@ -37,7 +40,7 @@ FROM path JOIN message ON message.id = path.id ORDER BY depth DESC
 """
 
 _ADD_CONVERSATION = """
-INSERT INTO conversation (title, model, system_prompt, created, updated) VALUES (?, ?, ?, ?, ?)
+INSERT INTO conversation (title, model, system_prompt, created, updated, uid) VALUES (?, ?, ?, ?, ?, ?)
 """
 
 _ADD_MESSAGE = """
@@ -62,7 +65,7 @@ UPDATE conversation SET updated = :now WHERE id = (SELECT conversation_id FROM m
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """One conversation; `created` and `updated` are Unix times in seconds."""
+    """One conversation; `created` and `updated` are Unix times in seconds, `uid` is unique anywhere."""
 
     id: int
     title: str
@@ -71,6 +74,12 @@ class ConversationRow:
     updated: float
     system_prompt: str
     message_count: int
+    uid: str
+
+    @property
+    def memory_name(self) -> str:
+        """What its replies are remembered under; empty where an older localspec has made the row."""
+        return f"{_REMEMBERED}{self.uid}" if self.uid else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +105,19 @@ class Store:
 
     Args:
         path: the database file, made where it is missing; None takes the one in the user's data folder.
+        private: keep everything in memory alone, and nothing of it once the store is closed.
 
     Attributes:
+        private: whether that is so.
         notice: a sentence for the user when a damaged database was set aside, else None.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, private: bool = False) -> None:
+        self.private = private
+        self.notice: str | None = None
+        if private:
+            self.path, self._database = IN_MEMORY, open_private()
+            return
         self.path = path or data_dir() / "conversations.db"
         self._database, self.notice = open_database(self.path)
 
@@ -111,10 +127,10 @@ class Store:
 
     def create(self, *, model: str, system_prompt: str = "", title: str = "") -> ConversationRow:
         """A new, empty conversation."""
-        now = time.time()
+        now, uid = time.time(), secrets.token_hex(8)
         with explaining(self.path):
-            cursor = self._database.execute(_ADD_CONVERSATION, (title, model, system_prompt, now, now))
-        return ConversationRow(_new_id(cursor), title, model, now, now, system_prompt, 0)
+            cursor = self._database.execute(_ADD_CONVERSATION, (title, model, system_prompt, now, now, uid))
+        return ConversationRow(_new_id(cursor), title, model, now, now, system_prompt, 0, uid)
 
     def conversations(self, limit: int = 100) -> list[ConversationRow]:
         """The `limit` conversations that were written to last, newest first."""
@@ -132,6 +148,13 @@ class Store:
         """One conversation, None when there is none with this id."""
         with explaining(self.path):
             row = self._database.execute(_CONVERSATION + "WHERE id = ?", (conversation_id,)).fetchone()
+        return ConversationRow(*row) if row else None
+
+    def remembered_as(self, name: str) -> ConversationRow | None:
+        """The conversation whose replies are remembered under `name`, None when it is gone."""
+        with explaining(self.path):
+            uid = name.removeprefix(_REMEMBERED)
+            row = self._database.execute(_CONVERSATION + "WHERE uid = ? AND uid != ''", (uid,)).fetchone()
         return ConversationRow(*row) if row else None
 
     def messages(self, conversation_id: int) -> list[MessageRow]:

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from localspec import __version__
-from localspec.cli import doctor, models
+from localspec.cli import doctor, memory, models
 from localspec.cli.audit import audit
 from localspec.cli.bench import bench
 from localspec.cli.chat import chat
@@ -68,6 +68,7 @@ app.command("bench")(bench)
 app.command("audit")(audit)
 app.command("simulate")(simulate)
 app.add_typer(models.app, name="models")
+app.add_typer(memory.app, name="memory")
 app.command("doctor")(doctor.doctor)
 
 

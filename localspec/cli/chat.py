@@ -19,6 +19,9 @@ def chat(
     conversation: Annotated[
         int | None, typer.Option("--conversation", min=1, metavar="ID", help="Open that conversation.")
     ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Keep nothing of this chat, on no disk and in no memory.")
+    ] = False,
     record: common.RecordOption = None,
 ) -> None:
     """Chat in the terminal.
@@ -28,10 +31,12 @@ def chat(
     _need_terminal()
     if new and conversation is not None:
         raise UsageError("--new and --conversation exclude each other; give one of them.")
+    if private and conversation is not None:
+        raise UsageError("A private chat is a new one; leave out --conversation or --private.")
     plan = common.plan(flags)
 
     # A system prompt belongs to the conversation that begins with it.
-    opened: int | Literal["last", "new"] = "new" if new or flags.system is not None else "last"
+    opened: int | Literal["last", "new"] = "new" if new or private or flags.system is not None else "last"
     # The one place where the library knows the app.
     from tui.app import Launch, run_chat
 
@@ -47,6 +52,7 @@ def chat(
         fresh_seeds=plan.settings.sampling.seed is None,
         theme=plan.settings.ui.theme,
         panel=plan.settings.ui.panel,
+        private=private,
     )
     raise typer.Exit(run_chat(launch))
 

@@ -127,6 +127,12 @@ ChatTemplateOption = Annotated[
 SystemOption = Annotated[
     str | None, typer.Option("--system", "-s", metavar="TEXT", help="What the model is told before the chat.")
 ]
+MemoryOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--memory/--no-memory", help="Remember replies, and draft from earlier ones; on by default."
+    ),
+]
 RecordOption = Annotated[
     Path | None,
     typer.Option("--record", metavar="FILE", help="Write the counters of every step as JSON lines."),
@@ -166,6 +172,7 @@ class Flags:
     kv_type: KvTypeOption
     chat_template: ChatTemplateOption
     system: SystemOption
+    memory: MemoryOption
 
 
 def with_shared_options(verb: Callable[..., None]) -> Callable[..., None]:

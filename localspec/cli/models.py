@@ -53,10 +53,10 @@ def list_models(as_json: JsonOption = False) -> None:
             case _:
                 source = "index"
         rows.append((entry.name, _size(entry.size) or "-", here, source, entry.description))
-    _print_table(rows)
+    print_table(rows)
 
 
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Columns as wide as they need to be; in a terminal the last one is cut to the window."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -86,6 +87,7 @@ def run(
             ignore_eos=ignore_eos,
             grammar=constraint,
             logprobs=logprobs,
+            conversation=f"run-{secrets.token_hex(6)}",
         )
         with ExitStack() as stack:
             recorder = None

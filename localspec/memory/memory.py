@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import StorageError
+from localspec.memory.files import log_path
 from localspec.memory.index import SEPARATOR, TokenIndex
 from localspec.memory.log import SLACK, Batch, TokenLog, newest
 from localspec.memory.records import Record
@@ -299,11 +300,6 @@ class Memory:
                 f"A part of the memory {self._log.path} is damaged and was left out; "
                 "`localspec memory compact` clears it."
             )
-
-
-def log_path(folder: Path, fingerprint: str) -> Path:
-    """The file of one tokenizer's memory."""
-    return folder / f"{fingerprint}.tokens"
 
 
 def _find(text: bytes, said: bytes, start: int) -> int:

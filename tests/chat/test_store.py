@@ -352,7 +352,8 @@ def test_opening_and_listing_many_conversations_is_quick() -> None:
     store._database.execute("BEGIN")
     for number in range(200):
         now = float(number)
-        store._database.execute("INSERT INTO conversation VALUES (NULL, 'title', 'm', '', ?, ?)", (now, now))
+        row = ("title", "m", "", now, now, "")
+        store._database.execute("INSERT INTO conversation VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
     newest = None
     for conversation in range(1, 201):
         newest = None

@@ -89,7 +89,8 @@ class HistoryScreen(ModalScreen[int | None]):
         label = Text(no_wrap=True, overflow="ellipsis")
         label.append("• " if row.id == self._current else "  ")
         label.append(printable(row.title) or "(no title)")
-        label.append(f"\n  {age(row.updated)} · {row.message_count} messages · {printable(row.model)}", "dim")
+        facts = (str(row.id), age(row.updated), f"{row.message_count} messages", printable(row.model))
+        label.append("\n  " + " · ".join(facts), "dim")
         return label
 
 

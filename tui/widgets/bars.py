@@ -107,6 +107,8 @@ def title_row(chat: Chat, model_name: str, width: int) -> Row:
         *([] if state.exact else [(" · lossy", "warning")]),
     ]
     left: list[tuple[str, str]] = [("localspec", "accent"), ("  ", ""), (model_name, "value")]
+    if chat.private:
+        left.append(("  private", "warning"))
     if state.info is not None and width >= 100:
         left.append((f"  {model_words(state.info)}", "muted"))
     if chat.conversation.title:
