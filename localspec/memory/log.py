@@ -171,6 +171,8 @@ class TokenLog:
             torn = bool(self._generation) and self._position < self.size
             if self._generation and (always or len(kept) < len(records) or self.skipped or torn):
                 self._replace(kept)
+            # The next look brings everything: what was read here has reached nobody.
+            self._generation = None
             return len(records) - len(kept)
 
     def _replace(self, records: list[Record]) -> Batch:

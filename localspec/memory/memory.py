@@ -279,15 +279,17 @@ class Memory:
             return ()
         text, tokens = np.asarray(present, np.int32).tobytes(), self.index.tokens
         found: list[tuple[int, int]] = []
+        taken: list[tuple[int, int]] = []
         at = 0
         for document in own:
             said = tokens[document.start : document.end].tobytes()
-            # Replies stand in the order in which they were made, so the search goes on behind the last one;
-            # an edit can bring the older of two back, so what is not found there is looked for everywhere.
-            place = _find(text, said, at)
-            place = _find(text, said, 0) if place < 0 and at else place
+            # Replies stand in the order in which they were made, so the search goes on behind the last one. A
+            # short one of a branch that was left may have been found too late: then it starts over.
+            place = _find(text, said, at, taken)
+            place = _find(text, said, 0, taken) if place < 0 and at else place
             if place >= 0:
                 at = place + len(said)
+                taken.append((place, at))
                 found.append((document.start, document.end))
         return tuple(found)
 
@@ -302,10 +304,12 @@ class Memory:
             )
 
 
-def _find(text: bytes, said: bytes, start: int) -> int:
-    """Byte offset of `said` in `text` on a token's boundary, -1 where it is not."""
+def _find(text: bytes, said: bytes, start: int, taken: Sequence[tuple[int, int]]) -> int:
+    """Byte offset of `said` in `text`, on a token's boundary and outside of `taken`; -1 where it is not."""
     place = text.find(said, start)
-    while place >= 0 and place % 4:
+    while place >= 0 and (
+        place % 4 or any(place < end and begin < place + len(said) for begin, end in taken)
+    ):
         place = text.find(said, place + 1)
     return place
 
