@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from localspec.bench.driver import Driver, Reply
 from localspec.bench.grid import Block
 from localspec.bench.prompts import PromptVocabulary, prompt_tokens, reply_tokens
-from localspec.bench.records import Configuration, Measurement, ModelFile, Settings
-from localspec.bench.runs import Run, alternate, counts, timing
+from localspec.bench.records import Configuration, Divergence, Measurement, ModelFile, Settings
+from localspec.bench.rounds import PLAIN, BlockRuns, Round
+from localspec.bench.runs import Run, counts, turn, undisturbed
 from localspec.bench.tasks import Prompt
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
@@ -18,7 +20,6 @@ from localspec.drafters import Drafter, make_drafter
 from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.types import DraftOptions, Outcome
 
-PLAIN = "plain"
 EARLIER_TEMPERATURE = 0.8
 """An earlier reply to a question asked again was sampled, as in a chat: a greedy one is the same text."""
 _WARM_UP_TOKENS = 16
@@ -64,36 +65,54 @@ class BlockRunner:
         self._transcripts = transcripts
         self._after_run = after_run
 
-    def measure(self, block: Block) -> list[Measurement]:
-        """Every configuration of `block`; one that fails keeps its place and says why."""
-        try:
-            prepared = self.prepare(block)
-        except LocalspecError as error:
-            return [block.empty(configuration, str(error)) for configuration in block.configurations]
-        reply, driver = prepared.reply, self._driver
-        drafters: list[Drafter] = []
-        failed: dict[str, str] = {}
-        contestants: dict[str, Callable[[], Run]] = {PLAIN: lambda: driver.plain(reply)}
+    def visit(
+        self, block: Block, so_far: BlockRuns, rounds: int, keep: Callable[[Round], None]
+    ) -> list[Measurement]:
+        """Make `rounds` more rounds of `block`; every configuration with all its runs, or why it has none.
+
+        Args:
+            block: one sequence at a time.
+            so_far: its earlier rounds; takes in the new ones.
+            rounds: how many; 0 only adds up those that are there.
+            keep: called with each round.
+        """
         names = {str(place): configuration for place, configuration in enumerate(block.configurations)}
-        for name, configuration in names.items():
+        with ExitStack() as drafters:
             try:
-                drafter = self._warm(block, configuration) if configuration.memory == "warm" else None
-                # A rule or a drafter that cannot be had shows here, not in the middle of a round.
-                driver.verifier(reply, configuration)
+                prepared = self.prepare(block)
+                memories = [self._memories(block, names, so_far, drafters) for _ in range(rounds)]
+                # An earlier reply that had to be recorded first has taken the prompt's place in the cache.
+                prompt_s = self._driver.prefill(prepared.reply.prompt)
+                if rounds:
+                    self._warm_up(prepared.reply)
+                for remembering in memories:
+                    made = self._round(block, prepared.reply, names, so_far, prompt_s, remembering)
+                    so_far.add(made)
+                    keep(made)
+                return [
+                    self._measurement(block, configuration, prepared, so_far, name)
+                    for name, configuration in names.items()
+                ]
             except LocalspecError as error:
-                failed[name] = str(error)
-                continue
-            drafters += [drafter] if drafter else []
-            contestants[name] = self._contestant(reply, configuration, drafter)
-        try:
-            runs = self._rounds(reply, contestants, failed)
-        finally:
-            for drafter in drafters:
-                drafter.close()
-        return [
-            self._measurement(block, configuration, prepared, runs, name, failed.get(name))
-            for name, configuration in names.items()
-        ]
+                return [block.empty(configuration, str(error)) for configuration in block.configurations]
+
+    def _memories(
+        self, block: Block, names: Mapping[str, Configuration], so_far: BlockRuns, drafters: ExitStack
+    ) -> dict[str, Drafter]:
+        """The drafters of one round that have been through earlier replies.
+
+        Every round has its own: one that has answered this prompt before would remember that very reply.
+        """
+        found = {}
+        for name, configuration in names.items():
+            if configuration.memory == "warm" and name not in so_far.failed:
+                try:
+                    found[name] = self._warm(block, configuration)
+                except LocalspecError as error:
+                    so_far.failed[name] = str(error)
+                else:
+                    drafters.callback(found[name].close)
+        return found
 
     def prepare(self, block: Block, prompt: Prompt | None = None) -> Prepared:
         """Prompt tokens in the cache, and the text to force.
@@ -131,77 +150,82 @@ class BlockRunner:
                 "raise --context or lower --max-tokens."
             )
 
-    def _contestant(
-        self, reply: Reply, configuration: Configuration, drafter: Drafter | None
-    ) -> Callable[[], Run]:
-        return lambda: self._driver.speculative(reply, configuration, drafter)
+    def _warm_up(self, reply: Reply) -> None:
+        """A beginning of the reply that does not count."""
+        self._driver.plain(
+            replace(reply, tokens=_WARM_UP_TOKENS, forced=reply.forced and reply.forced[:_WARM_UP_TOKENS])
+        )
 
-    def _rounds(
-        self, reply: Reply, contestants: dict[str, Callable[[], Run]], failed: dict[str, str]
-    ) -> dict[str, list[Run]]:
-        """Warm up, then run in turn; a contestant that raises is noted and leaves the rounds."""
-        warm = replace(reply, tokens=_WARM_UP_TOKENS, forced=reply.forced and reply.forced[:_WARM_UP_TOKENS])
-        self._driver.plain(warm)
-
-        def guarded(name: str, contestant: Callable[[], Run]) -> Callable[[], Run]:
-            def run() -> Run:
-                if name in failed:
-                    return Run((), 0.0)
-                try:
-                    return contestant()
-                except LocalspecError as error:
-                    if name == PLAIN:
-                        raise
-                    failed[name] = str(error)
-                    return Run((), 0.0)
-
-            return run
-
-        guards = {name: guarded(name, contestant) for name, contestant in contestants.items()}
-        try:
-            return alternate(
-                guards, self._settings.runs, after_each=lambda: self._after_run(self._settings.tokens)
-            )
-        except LocalspecError as error:
-            failed.update(dict.fromkeys(contestants, str(error)))
-            return {}
-
-    def _measurement(
+    def _round(
         self,
         block: Block,
-        configuration: Configuration,
-        prepared: Prepared,
-        runs: dict[str, list[Run]],
-        name: str,
-        failure: str | None,
+        reply: Reply,
+        names: Mapping[str, Configuration],
+        so_far: BlockRuns,
+        prompt_s: float,
+        memories: Mapping[str, Drafter],
+    ) -> Round:
+        """Plain decoding and every configuration once; one that raises is noted and leaves the rounds.
+
+        Raises:
+            LocalspecError: plain decoding failed.
+        """
+        runs: dict[str, Run] = {}
+        failed: dict[str, str] = {}
+        for name in turn([PLAIN, *names], so_far.done):
+            try:
+                if name == PLAIN:
+                    runs[name] = self._driver.plain(reply)
+                elif name not in so_far.failed:
+                    runs[name] = self._driver.speculative(reply, names[name], memories.get(name))
+            except LocalspecError as error:
+                if name == PLAIN:
+                    raise
+                failed[name] = str(error)
+            self._after_run(self._settings.tokens)
+        return Round(block.key, self._file.sha256, so_far.done, prompt_s, runs, failed)
+
+    def _measurement(
+        self, block: Block, configuration: Configuration, prepared: Prepared, so_far: BlockRuns, name: str
     ) -> Measurement:
-        if failure is not None or name not in runs:
-            return block.empty(configuration, failure or "It was not run.")
-        plain, own = runs[PLAIN], runs[name]
-        if min(run.seconds for run in (*plain, *own)) <= 0 or not own[-1].token_ids:
+        if name in so_far.failed or name not in so_far.series:
+            return block.empty(configuration, so_far.failed.get(name, "It was not run."))
+        plain, own = so_far.series[PLAIN], so_far.series[name]
+        said, last = plain.last, own.last
+        assert said is not None and last is not None  # noqa: S101, PT018 - a series begins with a run
+        if min(*plain.seconds, *own.seconds) <= 0 or not last.token_ids:
             return block.empty(configuration, "The reply has no tokens, so there is no rate.")
         identical = divergence = None
         if block.mode == "free":
-            identical = own[-1].token_ids == plain[-1].token_ids
+            identical = last.token_ids == said.token_ids
             if not identical:
-                divergence = self._driver.divergence(prepared.reply, plain[-1].token_ids, own[-1].token_ids)
-        joules = [run.energy_j for run in (plain[-1], own[-1])]
+                divergence = self._divergence(prepared.reply, said.token_ids, last.token_ids, so_far, name)
+        joules = [run.energy_j for run in (said, last)]
         return block.empty(configuration, "").model_copy(
             update={
-                "baseline": timing(plain),
-                "timing": timing(own),
-                "counts": counts(own[-1]),
-                "lengths": tuple(step.drafted for step in own[-1].steps),
+                "baseline": plain.timing(),
+                "timing": own.timing(),
+                "counts": counts(last),
+                "lengths": tuple(step.drafted for step in last.steps),
                 "prompt_tokens": len(prepared.reply.prompt),
-                "prompt_s": prepared.prompt_s,
-                "begin_s": statistics.median(run.begin_s for run in own),
+                "prompt_s": undisturbed(so_far.prompt_s),
+                "begin_s": statistics.median(own.begins),
                 "identical": identical,
                 "divergence": divergence,
-                "overhead_s": own[-1].overhead_s,
+                "overhead_s": last.overhead_s,
                 "energy_j": None if None in joules else tuple(joules),
                 "note": prepared.note,
             }
         )
+
+    def _divergence(
+        self, reply: Reply, plain: tuple[int, ...], other: tuple[int, ...], so_far: BlockRuns, name: str
+    ) -> Divergence | None:
+        """Where two replies part; looked up once as long as the replies stay the same."""
+        known = so_far.divergences.get(name)
+        if known is None or known[:2] != (plain, other):
+            known = so_far.divergences[name] = (plain, other, self._driver.divergence(reply, plain, other))
+        return known[2]
 
     def _warm(self, block: Block, configuration: Configuration) -> Drafter:
         """A drafter that has been through earlier replies.

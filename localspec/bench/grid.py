@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from localspec.bench.records import Configuration, Measurement, Mode, Settings
@@ -14,6 +14,10 @@ from localspec.types import DraftOptions
 NO_DRAFTS = "none"
 PARALLEL_TASKS = ("copy", "chain", "random")
 """What several sequences are measured on, where the grid has any of them."""
+
+
+BlockKey = tuple[str, str, str, str, float, int]
+"""File, task, prompt, mode, temperature and number of sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,15 @@ class Block:
     configurations: tuple[Configuration, ...]
     parallel: int = 1
 
-    def weight(self, settings: Settings) -> float:
-        """Tokens that the block's runs will decode: what progress counts."""
-        return (1.0 + len(self.configurations)) * settings.runs * settings.tokens * self.parallel
+    @property
+    def key(self) -> BlockKey:
+        """What tells it from the other blocks of a grid."""
+        return (self.file, self.task.name, self.prompt.name, self.mode, self.temperature, self.parallel)
+
+    def weight(self, settings: Settings, done: int = 0) -> float:
+        """Tokens that the block's runs will decode, `done` rounds apart: what progress counts."""
+        rounds = max(settings.runs - done, 0)
+        return (1.0 + len(self.configurations)) * rounds * settings.tokens * self.parallel
 
     def empty(self, configuration: Configuration, note: str) -> Measurement:
         """The measurement of a configuration that could not be run, with the reason."""
@@ -65,12 +75,13 @@ def blocks(settings: Settings, file: str, tasks: Sequence[Task], together: bool 
     shared = {task.name for task in tasks if task.name in PARALLEL_TASKS} or {task.name for task in tasks}
     for task in tasks:
         for temperature in settings.temperatures or (task.temperature,):
-            for mode in settings.modes:
-                configurations = _configurations(settings, mode, temperature)
-                found += [
-                    Block(file, task, prompt, mode, temperature, configurations)
-                    for prompt in task.prompts[: settings.prompts(task.name)]
-                ]
+            of_mode = {mode: _configurations(settings, mode, temperature) for mode in settings.modes}
+            # Blocks of one prompt are neighbours: it is read once for all of them.
+            found += [
+                Block(file, task, prompt, mode, temperature, configurations)
+                for prompt in task.prompts[: settings.prompts(task.name)]
+                for mode, configurations in of_mode.items()
+            ]
             found += [
                 Block(
                     file,
@@ -88,13 +99,14 @@ def blocks(settings: Settings, file: str, tasks: Sequence[Task], together: bool 
     return [block for block in found if block.configurations]
 
 
-def measured(block: Block, measurements: Sequence[Measurement]) -> bool:
-    """Whether every configuration of `block` is among `measurements`."""
+def measured(block: Block, measurements: Iterable[Measurement], runs: int) -> bool:
+    """Whether every configuration of `block` is among `measurements`, with all its runs or none to be had."""
     there = {
         m.configuration
         for m in measurements
         if (m.file, m.task, m.prompt, m.mode, m.parallel)
         == (block.file, block.task.name, block.prompt.name, block.mode, block.parallel)
+        and (m.timing is None or len(m.timing.runs) >= runs)
     }
     return there.issuperset(block.configurations)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ class Given:
     peer_urls: Sequence[str] = field(default_factory=tuple)
     peer_draft: str | None = None
     tokens: int = 128
-    runs: int = 3
+    runs: int = 5
     context: int = 4096
     threads: int = 1
     gpu_layers: int | None = None
@@ -156,6 +157,7 @@ def settings_of(given: Given) -> Settings:
         prompts_per_task=each,
         prompts_of=of,
         prompts_file=str(given.prompts_file) if given.prompts_file else None,
+        prompts_sha256=_prompts_sha256(given.prompts_file) if given.prompts_file else None,
         from_history=given.from_history,
         modes=cast("tuple[Mode, ...]", modes),
         drafts=drafts,
@@ -184,13 +186,20 @@ def find_tasks(settings: Settings) -> tuple[tuple[Task, ...], tuple[str, ...]]:
     """The grid's tasks with their prompts, and sentences about those that hold nothing to ask.
 
     Raises:
-        UsageError: nothing is left to ask.
+        UsageError: nothing is left to ask, or the file of prompts is not what it was when the bench began.
+        NotFoundError: the file of prompts is gone, and there is nothing else to ask.
     """
     tasks = list(load_tasks(settings.tasks)) if settings.tasks else []
     notes = []
     makers: list[Callable[[], Task]] = []
     if settings.prompts_file is not None:
         path = Path(settings.prompts_file)
+        now = _prompts_sha256(path)
+        if now and settings.prompts_sha256 and now != settings.prompts_sha256:
+            raise UsageError(
+                f"{path} has changed since this bench began; bring its content back, or start anew without "
+                "--resume."
+            )
         makers.append(lambda: prompts_from_file(path))
     if settings.from_history:
         makers.append(lambda: prompts_from_history(max(_HISTORY_PROMPTS, settings.prompts_per_task)))
@@ -202,6 +211,17 @@ def find_tasks(settings: Settings) -> tuple[tuple[Task, ...], tuple[str, ...]]:
                 raise
             notes.append(str(error))
     return tuple(tasks), tuple(notes)
+
+
+def _prompts_sha256(path: Path) -> str | None:
+    """Hash of the content; None of a pipe, which is read only once, and where reading fails."""
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def find_files(settings: Settings, on_progress: OnProgress | None = None) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from localspec.bench.joint import JointStep, Member, ParallelSession, check_room
 from localspec.bench.records import Counts, Timing
-from localspec.bench.runs import counts_of
+from localspec.bench.runs import counts_of, undisturbed
 from localspec.control import FixedLength, Off
 from localspec.drafters import DEFAULT_LENGTH, make_drafter
 from localspec.errors import UsageError
@@ -156,20 +156,18 @@ def _run(session: ParallelSession, members: Sequence[Member], tokens_each: int) 
 def _timing(runs: Sequence[Sequence[JointStep]], span: Sequence[int]) -> Timing:
     """The time of the first `span[i]` tokens of each sequence i.
 
-    Where all runs took the same steps a disturbance hits some steps of some runs, and the sum of each step's
-    median is free of it.
+    Estimated as `localspec.bench.runs.timing` does it.
     """
     parts = [_time_of(run, span) for run in runs]
     totals = [sum(part) * NS for part in parts]
-    if all(_shape(run) == _shape(runs[0]) for run in runs):
-        seconds = sum(statistics.median(same) for same in zip(*parts, strict=True)) * NS
-    else:
-        seconds = statistics.median(totals)
+    aligned = all(_shape(run) == _shape(runs[0]) for run in runs)
+    typical = undisturbed if aligned else statistics.median
+    first = typical([run[0].total_ns for run in runs]) * NS
     return Timing(
         tokens=sum(span),
-        seconds=seconds,
+        seconds=undisturbed(parts) * NS if aligned else statistics.median(totals),
         runs=tuple(totals),
-        first_token_s=statistics.median(run[0].total_ns for run in runs) * NS,
+        first_token_s=first,
     )
 
 

@@ -15,6 +15,7 @@ from localspec.bench.blocks import BlockRunner
 from localspec.bench.driver import Driver, Reply
 from localspec.bench.grid import Block
 from localspec.bench.peers import (
+    UNKNOWN,
     OpenAIPeer,
     Peer,
     PeerConfig,
@@ -51,7 +52,12 @@ class Cell:
 
 @dataclass
 class Guest:
-    """A peer that takes part: running, or the reason why it is not."""
+    """A peer that takes part: running, or the reason why it is not.
+
+    Attributes:
+        name: of the program; known for certain once it has answered.
+        config: what the grid calls it: its settings, or its address.
+    """
 
     name: str
     config: str
@@ -65,6 +71,7 @@ class Guest:
         if self.peer is None:
             try:
                 self.peer = self.start()
+                self.name = self.peer.name
                 self.peer.complete(_WARM_UP, 4, 0.0, 1)
             except PeerError as error:
                 self.drop(str(error))
@@ -157,7 +164,7 @@ class PeerRounds:
             self._group(group, cells)
         for url in self._settings.peer_urls:
             if url in wanted:
-                self._group([Guest(url, url, lambda url=url: OpenAIPeer(url))], cells)  # type: ignore[misc]
+                self._group([Guest(UNKNOWN, url, lambda url=url: OpenAIPeer(url))], cells)  # type: ignore[misc]
 
     def _server(self, config: PeerConfig) -> Guest:
         settings = self._settings
@@ -195,16 +202,16 @@ class PeerRounds:
         """Rounds on one prompt."""
         settings, task = self._settings, cell.task
         temperature = cell.temperature
+        for guest in guests:
+            guest.replies.clear()
+            guest.why_not = None
+        running = [guest for guest in guests if guest.ready()]
         rows = {guest.config: self._row(cell, guest, temperature) for guest in guests}
         try:
             block = Block(self._path.stem, task, cell.prompt, "free", temperature, ())
             reply = self._runner.prepare(block).reply
         except LocalspecError as error:
             return [row.model_copy(update={"note": str(error)}) for row in rows.values()]
-        for guest in guests:
-            guest.replies.clear()
-            guest.why_not = None
-        running = [guest for guest in guests if guest.ready()]
         for about in dict.fromkeys(f"{g.name}: {g.peer.about}." for g in running if g.peer and g.peer.about):
             self._note(about)
         cold = {guest.config: self._ask(guest, reply) for guest in running}

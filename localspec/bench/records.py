@@ -28,10 +28,12 @@ class Timing(Record):
 
     Attributes:
         tokens: tokens emitted after prefill.
-        seconds: the best estimate of their time. On a transcript, where the steps of all runs are the same
-            work, the sum over steps of the median over runs; else the median of the runs.
-        runs: seconds of each run, warm-up excluded, in the order in which they were made.
-        first_token_s: median time from the end of prefill to the end of the first step.
+        seconds: the best estimate of their time. Where the steps of all runs are the same work, as on a
+            transcript, the sum over steps of the lower quartile over the runs, since a disturbance only ever
+            adds time; the median of fewer than four runs. Else the median of whole runs.
+        runs: seconds of each run, warm-up excluded, in the order in which they were made; they are spread
+            over the whole run of a file.
+        first_token_s: time from the end of prefill to the end of the first step, estimated alike.
     """
 
     tokens: int
@@ -121,7 +123,7 @@ class Measurement(Record):
         counts: raw counters of the configuration.
         lengths: draft tokens of each step of the last run.
         prompt_tokens: tokens of the prompt.
-        prompt_s: time of the prefill.
+        prompt_s: time of the prefill, estimated as a step is.
         begin_s: median time that the drafter took to take in the prompt.
         identical: on free runs, whether the reply equals the plain one token for token.
         divergence: where it does not.
@@ -155,7 +157,8 @@ class PeerMeasurement(Record):
 
     Attributes:
         name: the program, such as "llama-server".
-        config: its settings in short, such as "ngram-mod 24/48-64"; "plain" without speculation.
+        config: its settings in short, such as "ngram-mod 24/48-64"; "plain" without speculation; the address
+            of a server that others started.
         baseline: the peer's own plain decoding.
         ours: localspec's plain decoding in the same rounds.
         timing: the peer's rate, as the peer itself counts it where it does.
@@ -252,7 +255,8 @@ class Settings(Record):
     """The grid and how it was measured: everything that `--resume` needs.
 
     `prompts_of` names tasks of which another number of prompts than `prompts_per_task` is measured; `passes`
-    are the sizes at which T(n) is taken, a usual set where empty.
+    are the sizes at which T(n) is taken, a usual set where empty. `prompts_sha256` is of the content of
+    `prompts_file`, None in results of earlier versions.
     """
 
     model: str
@@ -261,6 +265,7 @@ class Settings(Record):
     prompts_per_task: int
     prompts_of: dict[str, int] = Field(default_factory=dict)
     prompts_file: str | None = None
+    prompts_sha256: str | None = None
     from_history: bool = False
     modes: tuple[Mode, ...]
     drafts: tuple[str, ...]

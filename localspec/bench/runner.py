@@ -1,4 +1,4 @@
-"""The whole bench: files, blocks, concurrency, peers and start-up, in order, saved after every block."""
+"""The whole bench: files, sweeps over their blocks, concurrency, peers and start-up, saved as it goes on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from localspec.bench import costs, peer_rounds
 from localspec.bench.blocks import BlockRunner
 from localspec.bench.driver import Driver
 from localspec.bench.files import load_file
-from localspec.bench.grid import Block, blocks, measured
+from localspec.bench.grid import Block, BlockKey, blocks, measured
+from localspec.bench.ledger import Ledger
 from localspec.bench.machine import machine_facts
 from localspec.bench.parallel_rounds import measure_together
 from localspec.bench.pooling import clean
-from localspec.bench.records import ModelFile, PeerMeasurement, Results, Settings, Startup
+from localspec.bench.records import Measurement, ModelFile, PeerMeasurement, Results, Settings, Startup
+from localspec.bench.rounds import BlockRuns
 from localspec.bench.startup import compare_startup
+from localspec.bench.sweeps import sweep_over
 from localspec.bench.tasks import Task
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
@@ -51,9 +54,10 @@ class Bench:
         settings: the grid.
         paths: the model file of each entry of `settings.files`.
         tasks: tasks with their prompts, the user's own included.
-        save: called with the results after everything new, so that an interrupt loses one block at most.
+        save: called with the results after everything new.
         listen: called with the progress.
         earlier: results of an interrupted run of the same settings.
+        ledger: where rounds are kept as they come, so that an interrupt loses one at most; None keeps none.
         transcripts: where replies are recorded.
         notes: sentences for the report, such as prompts that could not be read.
         peer_draft: what llama-server drafts with, where its configuration needs a file.
@@ -68,6 +72,7 @@ class Bench:
         save: Callable[[Results], None],
         listen: Callable[[Progress], None] = lambda progress: None,  # noqa: ARG005 - nobody listens
         earlier: Results | None = None,
+        ledger: Ledger | None = None,
         transcripts: Transcripts | None = None,
         notes: Sequence[str] = (),
         peer_draft: Path | None = None,
@@ -85,6 +90,8 @@ class Bench:
             started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         )
         self._peer_draft = peer_draft
+        self._ledger = ledger
+        self._rounds: dict[tuple[str, BlockKey], BlockRuns] = {}
         self._what = ""
         self._begun = time.monotonic()
         self._done = 0.0
@@ -99,14 +106,29 @@ class Bench:
         """
         # At once, so that a place that cannot be written is known before anything is measured.
         self._save(self.results)
-        names = [path.stem for path in self._paths]
-        plan = {name: blocks(self._settings, name, self._tasks, name == names[0]) for name in names}
-        left = [b for grid in plan.values() for b in grid if not measured(b, self.results.measurements)]
+        if self._ledger is None:
+            return self._measure()
+        try:
+            self._rounds = self._ledger.begin(self.results)
+            self._measure()
+            self._ledger.remove()
+        finally:
+            self._ledger.close()
+        return self.results
+
+    def _measure(self) -> Results:
+        settings, names = self._settings, [path.stem for path in self._paths]
+        plan = {name: blocks(settings, name, self._tasks, name == names[0]) for name in names}
+        there = self.results.measurements
+        left = [b for grid in plan.values() for b in grid if not measured(b, there, settings.runs)]
         # Peers and concurrency take long, and each file tells the same about them: the first one does.
-        asked = {names[0]: peer_rounds.missing(self._settings, self._tasks, names[0], self.results)}
+        asked = {names[0]: peer_rounds.missing(settings, self._tasks, names[0], self.results)}
         peers = {name: asked.get(name, []) for name in names}
-        self._total = sum(block.weight(self._settings) for block in left) or 1.0
-        self._total += sum(peer_rounds.weight(self._settings, cells) for cells in peers.values())
+        hashes = {file.name: file.sha256 for file in self.results.files}
+        self._total = sum(
+            block.weight(settings, self._so_far(block, hashes.get(block.file, "")).done) for block in left
+        )
+        self._total += sum(peer_rounds.weight(settings, cells) for cells in peers.values())
         for path in self._paths:
             self._file(path, [block for block in left if block.file == path.stem], peers[path.stem])
         self._add(complete=True)
@@ -141,14 +163,14 @@ class Bench:
                 if self._done == 0:
                     # What came before is no measure of the speed of the blocks.
                     self._begun = time.monotonic()
+                self._sweeps([block for block in left if block.parallel == 1], runner, known.sha256)
                 for block in left:
                     if block.parallel > 1:
                         self._tell(f"{path.stem}: {block.task.name}, {block.parallel} together")
-                        found = measure_together(block, runner, loaded.model, settings, self._after_run)
-                    else:
-                        self._tell(f"{path.stem}: {block.task.name}, {block.prompt.name}, {block.mode}")
-                        found = runner.measure(block)
-                    self._add(measurements=(*self.results.measurements, *found))
+                        self._replace(
+                            measure_together(block, runner, loaded.model, settings, self._after_run)
+                        )
+                        self._save(self.results)
                 if peers:
                     peer_rounds.PeerRounds(
                         path,
@@ -164,6 +186,30 @@ class Bench:
         if settings.startup and not any(row.file == path.stem for row in self.results.startup):
             self._tell(f"{path.stem}: starting up")
             self._add(startup=(*self.results.startup, *self._startup(path)))
+
+    def _sweeps(self, alone: Sequence[Block], runner: BlockRunner, sha256: str) -> None:
+        """The blocks of one sequence each."""
+        runs = self._settings.runs
+
+        def tell(block: Block, sweep: int) -> None:
+            which = f"sweep {sweep + 1} of {runs}: " if runs > 1 else ""
+            self._tell(f"{block.file}: {which}{block.task.name}, {block.prompt.name}, {block.mode}")
+
+        sweep_over(
+            alone,
+            runs,
+            runner,
+            {block.key: self._so_far(block, sha256) for block in alone},
+            there=lambda: self.results.measurements,
+            tell=tell,
+            keep=self._ledger.add if self._ledger else lambda made: None,  # noqa: ARG005 - nobody keeps it
+            add=self._replace,
+            save=lambda: self._save(self.results),
+        )
+
+    def _so_far(self, block: Block, sha256: str) -> BlockRuns:
+        """The block's rounds of an interrupted run of this very file."""
+        return self._rounds.get((sha256, block.key)) or BlockRuns()
 
     def _costs(self, path: Path, loaded: LoadedModel, load_s: float) -> ModelFile:
         """The file's facts and its T(n), taken on a prompt of the bench."""
@@ -202,6 +248,12 @@ class Bench:
         self.results = self.results.model_copy(update=new)
         self._save(self.results)
 
+    def _replace(self, found: Sequence[Measurement]) -> None:
+        """Put measurements in the place of earlier ones of the same, else behind all."""
+        there = {_cell(m): m for m in self.results.measurements}
+        there |= {_cell(m): m for m in found}
+        self.results = self.results.model_copy(update={"measurements": tuple(there.values())})
+
     def _add_peers(self, found: Sequence[PeerMeasurement]) -> None:
         self._add(peers=(*self.results.peers, *found))
 
@@ -222,3 +274,7 @@ class Bench:
         spent = time.monotonic() - self._begun
         left = spent * (1 - share) / share if share > 0.01 else None
         self._listen(Progress(share, left, self._what))
+
+
+def _cell(m: Measurement) -> tuple[object, ...]:
+    return (m.file, m.task, m.prompt, m.mode, m.parallel, m.configuration)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import statistics
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from localspec.bench.records import Counts, Timing
 from localspec.stats.metrics import NS, Tally
 from localspec.types import StepStats
+
+QUANTILE = 0.25
+"""Of several times of the same work this quantile is its time: a disturbance only ever adds."""
+ENOUGH = 4
+"""Runs from which on `QUANTILE` says more than the median, which is taken of fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,70 @@ class Run:
     energy_j: float | None = None
 
 
+class Series:
+    """The runs of one contestant: the last one whole, of the others the times, which need little room.
+
+    Attributes:
+        last: the newest run; None before there is one.
+        seconds: of each run, in the order in which they were made.
+        begins: `Run.begin_s` of each.
+        firsts: nanoseconds of the first step of each run that has steps.
+    """
+
+    def __init__(self, runs: Sequence[Run] = ()) -> None:
+        self.last: Run | None = None
+        self.seconds: list[float] = []
+        self.begins: list[float] = []
+        self.firsts: list[int] = []
+        self._shape: list[tuple[int, int]] = []
+        self._steps: list[array[int]] = []
+        for run in runs:
+            self.add(run)
+
+    def add(self, run: Run) -> None:
+        """Take in one more run."""
+        shape = [(step.position, step.drafted) for step in run.steps]
+        if self.last is None:
+            self._shape = shape
+        if shape and shape == self._shape:
+            self._steps.append(array("q", [step.total_ns for step in run.steps]))
+        self.firsts += [step.total_ns for step in run.steps[:1]]
+        self.seconds.append(run.seconds)
+        self.begins.append(run.begin_s)
+        self.last = run
+
+    def timing(self) -> Timing:
+        """The time of these runs, at least one; see `timing`."""
+        assert self.last is not None  # noqa: S101 - a contestant without runs has no time to ask for
+        # Fewer kept than made: some run took other steps.
+        aligned = len(self._steps) == len(self.seconds)
+        first = None
+        if self.firsts:
+            first = (undisturbed(self.firsts) if aligned else statistics.median(self.firsts)) * NS
+        return Timing(
+            tokens=len(self.last.token_ids),
+            seconds=undisturbed(self._steps) * NS if aligned else statistics.median(self.seconds),
+            runs=tuple(self.seconds),
+            first_token_s=first,
+        )
+
+
+def undisturbed(times: ArrayLike) -> float:
+    """The time of work that was done several times: the sum over its parts of `QUANTILE` over the runs.
+
+    Args:
+        times: shape [runs] or [runs, parts], in any unit; of fewer than `ENOUGH` runs the median is taken.
+    """
+    taken: np.ndarray[Any, Any] = np.asarray(times, dtype=float)
+    return float(np.quantile(taken, QUANTILE if len(taken) >= ENOUGH else 0.5, axis=0).sum())
+
+
+def turn(names: Sequence[str], number: int) -> list[str]:
+    """The order of round `number`: it turns by one place a round, so that nobody is always first."""
+    first = number % len(names)
+    return [*names[first:], *names[:first]]
+
+
 def alternate(
     contestants: Mapping[str, Callable[[], Run]],
     runs: int,
@@ -45,10 +119,8 @@ def alternate(
         after_each: called after every run, for progress.
     """
     results: dict[str, list[Run]] = {name: [] for name in contestants}
-    names = list(contestants)
     for number in range(runs):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        for name in turn(list(contestants), number):
             results[name].append(contestants[name]())
             after_each()
     return results
@@ -57,26 +129,11 @@ def alternate(
 def timing(runs: Sequence[Run]) -> Timing:
     """The time of runs that did the same work.
 
-    Where every run took the same steps, a disturbance of the machine hits some steps of some runs: the sum of
-    each step's median over the runs is free of it. Else the median of the whole runs.
+    Where every run took the same steps, a disturbance of the machine hits some steps of some runs and only
+    ever adds time: the sum over steps of their lower quartile over the runs (`QUANTILE`; the median of fewer
+    than `ENOUGH` runs) is free of it. Else the median of the whole runs.
     """
-    seconds = [run.seconds for run in runs]
-    aligned = runs[0].steps and all(_shape(run) == _shape(runs[0]) for run in runs)
-    if aligned:
-        best = sum(
-            statistics.median(step.total_ns for step in same)
-            for same in zip(*(run.steps for run in runs), strict=True)
-        )
-        estimate = best * NS
-    else:
-        estimate = statistics.median(seconds)
-    first = [run.steps[0].total_ns * NS for run in runs if run.steps]
-    return Timing(
-        tokens=len(runs[-1].token_ids),
-        seconds=estimate,
-        runs=tuple(seconds),
-        first_token_s=statistics.median(first) if first else None,
-    )
+    return Series(runs).timing()
 
 
 def counts(run: Run) -> Counts:
@@ -101,8 +158,3 @@ def counts_of(tally: Tally) -> Counts:
         sample_s=tally.sample_ns * NS,
         other_s=tally.other_ns * NS,
     )
-
-
-def _shape(run: Run) -> list[tuple[int, int]]:
-    """What each step was asked: two runs of the same shape did the same work."""
-    return [(step.position, step.drafted) for step in run.steps]

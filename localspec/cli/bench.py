@@ -62,7 +62,12 @@ def bench(
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", "-n", metavar="N", help="Tokens of a reply at most.")
     ] = 128,
-    runs: Annotated[int, typer.Option(metavar="N", help="Rounds; every contestant runs once a round.")] = 3,
+    runs: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Rounds; every contestant runs once a round. Fewer than 4 take the median."
+        ),
+    ] = 5,
     parallel: Annotated[
         str | None, typer.Option(metavar="LIST", help="Several sequences in one batch: 1,2,4,8 (first file).")
     ] = None,
@@ -118,8 +123,8 @@ def bench(
 ) -> None:
     """Measure what speculation gains here, so that it can be believed.
 
-    Every drafter alternates with plain decoding on the same text. Results are kept after every prompt: after
-    an interrupt, --resume goes on.
+    Every drafter alternates with plain decoding on the same text, in rounds that are spread over the whole
+    run. Every round is kept: after an interrupt, --resume goes on.
     """
     del debug
     from localspec import settings as config
@@ -194,6 +199,7 @@ def bench(
             save=lambda results: store.save(results, target),
             listen=listen,
             earlier=earlier,
+            ledger=store.ledger_beside(target),
             notes=notes,
             peer_draft=drafts_with,
         )

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from localspec.bench.ledger import Ledger
 from localspec.bench.options import Given, find_tasks, settings_of
 from localspec.bench.records import Measurement, Results
 from localspec.bench.report import store
+from localspec.bench.rounds import Round
 from localspec.bench.rows import rows
 from localspec.bench.runner import Bench
 from localspec.drafters import METHODS
@@ -115,6 +117,46 @@ def test_an_interrupt_leaves_a_readable_file_and_resuming_ends_with_the_same_tab
     assert counted == [(m.counts.drafted, m.counts.accepted) for m in whole.measurements if m.counts]
 
 
+class Interrupted(Ledger):
+    """A ledger in whose middle somebody presses Ctrl+C, right after `rounds` rounds were kept."""
+
+    def __init__(self, path: Path, rounds: int) -> None:
+        super().__init__(path)
+        self._left = rounds
+
+    def add(self, made: Round) -> None:
+        super().add(made)
+        self._left -= 1
+        if not self._left:
+            raise KeyboardInterrupt
+
+
+def test_the_rounds_of_an_interrupted_bench_count(smollm2_path: Path, tmp_path: Path) -> None:
+    place = tmp_path / "rounds.jsonl"
+    given = small(smollm2_path, tasks="explain", runs=3, tokens=12)
+    states: list[Results] = []
+    # Two blocks a sweep: one of them has made its second round.
+    with pytest.raises(KeyboardInterrupt):
+        bench(given, smollm2_path, states.append, ledger=Interrupted(place, 3)).run()
+    earlier = states[-1]
+    assert not earlier.complete
+    assert [len(m.timing.runs) for m in earlier.measurements if m.timing] == [1] * 2
+    with place.open("ab") as file:
+        file.write(b'{"block":["cut off')
+    finished = bench(given, smollm2_path, states.append, earlier=earlier, ledger=Ledger(place)).run()
+    assert finished.complete
+    assert not place.exists()
+    assert len(finished.measurements) == 2
+    for before, after in zip(earlier.measurements, finished.measurements, strict=True):
+        assert before.timing is not None
+        assert after.timing is not None
+        assert after.timing.runs[0] == before.timing.runs[0]
+        assert len(after.timing.runs) == 3
+        assert after.counts is not None
+        assert before.counts is not None
+        assert after.counts.accepted == before.counts.accepted
+
+
 def test_going_on_with_another_file_of_the_same_name_is_refused(smollm2_path: Path, whole: Results) -> None:
     other = whole.files[0].model_copy(update={"sha256": "0" * 64})
     earlier = whole.model_copy(update={"files": (other,), "measurements": whole.measurements[:1]})
@@ -139,7 +181,7 @@ def test_a_drafter_that_fails_is_a_row_with_the_reason(
         def propose(self, tokens: object, budget: Budget) -> Draft:
             raise EngineError("The drafter has broken down.")
 
-    monkeypatch.setitem(METHODS, "ngram", lambda options: Failing())
+    monkeypatch.setitem(METHODS, "ngram", lambda *given: Failing())
     given = small(smollm2_path, tasks="code", drafts="none,ngram", modes="transcript")
     none, ngram = bench(given, smollm2_path).run().measurements
     assert none.timing is not None
@@ -158,7 +200,7 @@ def test_a_drafter_that_remembers_has_been_through_earlier_replies(
             seen.append(len(outcome.tokens))
             super().commit(outcome)
 
-    monkeypatch.setitem(METHODS, "ngram", lambda options: Remembering())
+    monkeypatch.setitem(METHODS, "ngram", lambda *given: Remembering())
     given = small(smollm2_path, tasks="regenerate", modes="transcript", tokens=12)
     cold, warm = bench(given, smollm2_path).run().measurements
     assert (cold.configuration.memory, warm.configuration.memory) == ("cold", "warm")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from localspec.bench.grid import blocks, measured
 from localspec.bench.options import Given, find_tasks, settings_of
-from localspec.bench.records import Measurement, Settings
+from localspec.bench.records import Measurement, Settings, Timing
 from localspec.bench.tasks import TASK_NAMES
 from localspec.drafters import METHODS
 from localspec.drafters.ngram import NgramDrafter
@@ -139,7 +141,7 @@ def test_a_drafter_that_remembers_is_measured_cold_and_warm(monkeypatch: pytest.
     class Remembering(NgramDrafter):
         remembers = True
 
-    monkeypatch.setitem(METHODS, "ngram", lambda options: Remembering())
+    monkeypatch.setitem(METHODS, "ngram", lambda *given: Remembering())
     settings = grid(tasks="copy", modes="transcript")
     (block,) = blocks(settings, "model", find_tasks(settings)[0])
     assert [c.memory for c in block.configurations] == ["cold", "warm"]
@@ -149,6 +151,39 @@ def test_a_block_is_measured_when_all_its_configurations_are() -> None:
     settings = grid(tasks="copy", lengths="2,4", modes="transcript")
     (block,) = blocks(settings, "model", find_tasks(settings)[0])
     rows: list[Measurement] = [block.empty(c, "") for c in block.configurations]
-    assert measured(block, rows)
-    assert not measured(block, rows[:1])
-    assert not measured(block, [row.model_copy(update={"mode": "free"}) for row in rows])
+    assert measured(block, rows, 3)
+    assert not measured(block, rows[:1], 3)
+    assert not measured(block, [row.model_copy(update={"mode": "free"}) for row in rows], 3)
+
+
+def test_a_block_that_lacks_rounds_is_not_measured() -> None:
+    settings = grid(tasks="copy", modes="transcript")
+    (block,) = blocks(settings, "model", find_tasks(settings)[0])
+    timing = Timing(tokens=9, seconds=1.0, runs=(1.0, 1.1))
+    rows = [block.empty(c, "").model_copy(update={"timing": timing}) for c in block.configurations]
+    assert measured(block, rows, 2)
+    assert not measured(block, rows, 3)
+
+
+def test_the_users_prompts_must_stay_what_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("Why?")
+    settings = grid(prompts_file=path)
+    assert [task.name for task in find_tasks(settings)[0]] == ["prompts"]
+    path.write_text("Why not?")
+    with pytest.raises(UsageError, match="has changed since this bench began; bring its content back"):
+        find_tasks(settings)
+    # Results of earlier versions do not tell what it was.
+    assert find_tasks(settings.model_copy(update={"prompts_sha256": None}))[0]
+    path.unlink()
+    with pytest.raises(NotFoundError):
+        find_tasks(settings)
+
+
+def test_prompts_of_a_pipe_are_read_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("Why?"))
+    writer.start()
+    assert find_tasks(grid(prompts_file=pipe))[0][0].prompts[0].messages[0].content == "Why?"
+    writer.join()

@@ -286,7 +286,7 @@ def test_the_same_server_by_its_address(smollm2_path: Path, monkeypatch: pytest.
             OpenAIPeer(server.url)
         monkeypatch.setenv("OPENAI_API_KEY", server.api_key)
         peer = OpenAIPeer(f"{server.url}/v1/")
-        assert peer.name.startswith("llama-server at 127.0.0.1:")
+        assert peer.name == "llama-server"
         assert peer.is_alive()
         reply = peer.complete(REPEATS, 32, 0.0, 1)
         native = server.complete(REPEATS, 32, 0.0, 1)

@@ -24,7 +24,7 @@ from localspec.bench.report.csv_file import csv_text, save_csv
 from localspec.bench.report.identity import identities
 from localspec.bench.report.markdown import markdown
 from localspec.bench.report.seed import seed_tables
-from localspec.bench.report.store import load, save
+from localspec.bench.report.store import ledger_beside, load, save
 from localspec.bench.report.table import print_results
 from localspec.bench.rows import Row, rows
 from localspec.errors import NotFoundError, StorageError, UsageError
@@ -326,6 +326,27 @@ def test_the_document_names_slow_downs_and_winners() -> None:
 
 def test_a_bench_without_slow_downs_says_so() -> None:
     assert "No configuration was slower" in markdown(make.results(make.measurement()))
+
+
+def test_more_than_the_oracle_is_explained_where_it_occurs() -> None:
+    fast = make.measurement(timing=make.timing(256, 0.1))
+    assert "of the oracle at most: T(n) was taken once" in markdown(make.results(fast))
+    assert "of the oracle at most" not in markdown(make.results(make.measurement()))
+    assert "of the oracle at most" in " ".join(printed(make.results(fast), 80).split())
+    assert "of the oracle at most" not in " ".join(printed(make.results(make.measurement()), 80).split())
+
+
+def test_how_the_time_of_a_reply_is_estimated_is_told() -> None:
+    assert "their median over the rounds" in markdown(make.results())
+    four = make.results(settings=make.settings(runs=4))
+    assert "their lower quartile over the rounds" in markdown(four)
+
+
+def test_the_rounds_of_a_bench_lie_beside_it(tmp_path: Path) -> None:
+    ledger = ledger_beside(tmp_path / "bench.json")
+    assert ledger is not None
+    assert ledger.path == tmp_path / "bench.json.rounds.jsonl"
+    assert ledger_beside(Path(os.devnull)) is None
 
 
 @settings(max_examples=40, deadline=None)

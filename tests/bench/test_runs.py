@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from localspec.bench.runs import Run, alternate, counts, timing
+from localspec.bench.runs import Run, alternate, counts, timing, undisturbed
 from localspec.types import StepStats
 
 
@@ -61,6 +61,27 @@ def test_a_disturbance_of_some_steps_of_some_runs_leaves_no_trace() -> None:
     assert estimate.runs == pytest.approx((920e-9, 720e-9, 820e-9))
     assert estimate.tokens == 3
     assert estimate.first_token_s == pytest.approx(10e-9)
+
+
+def test_from_four_runs_on_each_step_is_its_lower_quartile() -> None:
+    runs = [
+        run_of(first, second) for first, second in ((10, 900), (700, 20), (800, 800), (12, 22), (600, 700))
+    ]
+    estimate = timing(runs)
+    assert estimate.seconds == pytest.approx((12 + 22) * 1e-9)
+    assert estimate.first_token_s == pytest.approx(12e-9)
+    # Of three the median: a quartile would be all but the fastest one.
+    assert timing(runs[:3]).seconds == pytest.approx((700 + 800) * 1e-9)
+
+
+def test_time_of_several_parts() -> None:
+    assert undisturbed([4.0, 1.0, 2.0, 3.0, 5.0]) == 2.0
+    assert undisturbed([[1, 9], [9, 1], [5, 5]]) == 10.0
+
+
+def test_runs_of_one_shape_after_one_of_another_are_not_mixed() -> None:
+    runs = [run_of(10, 50, drafted=4), run_of(10, 10, 10), run_of(10, 10, 20), run_of(10, 10, 30)]
+    assert timing(runs).seconds == pytest.approx(45e-9)
 
 
 def test_runs_that_took_other_steps_are_compared_as_a_whole() -> None:

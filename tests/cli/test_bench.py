@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.bench.server_double import serving
 from tests.cli.conftest import Command, environment
 from tests.cli.terminal import run_in_terminal
 
@@ -78,7 +81,7 @@ def test_a_bench_writes_what_was_asked_for(localspec: Command, smollm2_path: Pat
         "--plots": tmp_path / "pictures",
     }
     files = [part for option, path in places.items() for part in (option, str(path))]
-    done = localspec("bench", "--model", str(smollm2_path), *TINY, *files)
+    done = localspec("bench", "--model", str(smollm2_path), *TINY, "--passes", "1,2,4,9,16", *files)
     assert done.returncode == 0, done.stderr.decode()
     assert "explain" in done.stdout.decode()
     assert "story" in done.stdout.decode()
@@ -102,33 +105,37 @@ def test_a_bench_writes_what_was_asked_for(localspec: Command, smollm2_path: Pat
     assert all(f"pictures/{name}" in text for name in pictures)
 
 
+@contextmanager
+def a_bench(model: Path, target: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`localspec bench` at work; it is gone afterwards."""
+    command = [sys.executable, "-m", "localspec", "bench", "--model", str(model), *options]
+    running = subprocess.Popen(
+        [*command, "--json", str(target)], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def wait_for(running: subprocess.Popen[bytes], what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.02)
+
+
 @pytest.mark.model
 def test_an_interrupt_is_told_and_resume_ends_with_the_whole_table(
     localspec: Command, smollm2_path: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "bench.json"
-    command = [
-        sys.executable,
-        "-m",
-        "localspec",
-        "bench",
-        "--model",
-        str(smollm2_path),
-        *TINY,
-        "--json",
-        str(target),
-    ]
-    running = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        deadline = time.monotonic() + 60
-        while not (target.exists() and json.loads(target.read_text())["measurements"]):
-            assert time.monotonic() < deadline
-            assert running.poll() is None
-            time.sleep(0.05)
+    with a_bench(smollm2_path, target, *TINY, "--passes", "1") as running:
+        wait_for(running, lambda: target.exists() and bool(json.loads(target.read_text())["measurements"]))
         running.send_signal(signal.SIGINT)
         _, message = running.communicate(timeout=60)
-    finally:
-        running.kill()
     assert running.returncode == 130, message.decode()
     assert f"localspec bench --json {target} --resume" in message.decode()
     kept = json.loads(target.read_text())
@@ -139,6 +146,76 @@ def test_an_interrupt_is_told_and_resume_ends_with_the_whole_table(
     assert finished["complete"]
     assert len(finished["rows"]) == 4
     assert finished["measurements"][: len(kept["measurements"])] == kept["measurements"]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGKILL", -9)])
+def test_a_bench_that_was_ended_goes_on_with_the_rounds_that_it_made(
+    localspec: Command, smollm2_path: Path, tmp_path: Path, name: str, code: int
+) -> None:
+    target, ledger = tmp_path / "bench.json", tmp_path / "bench.json.rounds.jsonl"
+    options = (*TINY[2:], "--tasks", "explain", "--runs", "4", "--passes", "1,9")
+    with a_bench(smollm2_path, target, *options) as running:
+        # A line that says whose they are, and a round of both modes and one more.
+        wait_for(running, lambda: ledger.exists() and ledger.read_bytes().count(b"\n") >= 4)
+        running.send_signal(getattr(signal, name))
+        running.communicate(timeout=60)
+    assert running.returncode == code
+    # What is after the last line end was cut off.
+    made = [json.loads(line) for line in ledger.read_bytes().split(b"\n")[1:-1]]
+    assert not json.loads(target.read_text())["complete"]
+    done = localspec("bench", "--json", str(target), "--resume")
+    assert done.returncode == 0, done.stderr.decode()
+    assert not ledger.exists()
+    finished = json.loads(target.read_text())
+    assert finished["complete"]
+    timings = {m["mode"]: m["timing"]["runs"] for m in finished["measurements"]}
+    assert {len(runs) for runs in timings.values()} == {4}
+    for one in made:
+        assert timings[one["block"][3]][one["number"]] == one["runs"]["0"]["seconds"]
+
+
+@pytest.mark.model
+def test_an_interrupt_while_a_peer_answers(localspec: Command, smollm2_path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "bench.json"
+    options = (*TINY, "--mode", "free", "--passes", "1")
+    with serving() as server:
+        with a_bench(smollm2_path, target, *options, "--peer-url", server.url) as running:
+            # Warm-up, the first time and two rounds of a prompt: the third question is in its rounds.
+            server.delay = 0.2
+            wait_for(running, lambda: len(server.asked) >= 3)
+            running.send_signal(signal.SIGINT)
+            _, message = running.communicate(timeout=60)
+        assert running.returncode == 130, message.decode()
+        kept = json.loads(target.read_text())
+        assert not kept["complete"]
+        assert len(kept["measurements"]) == 2
+        assert kept["peer_measurements"] == []
+        server.delay = 0.005
+        done = localspec("bench", "--json", str(target), "--resume")
+    assert done.returncode == 0, done.stderr.decode()
+    finished = json.loads(target.read_text())
+    assert finished["complete"]
+    assert finished["measurements"] == kept["measurements"]
+    found = [(m["name"], m["config"], m["task"], m["memory"]) for m in finished["peer_measurements"]]
+    assert found == [
+        ("vLLM", server.url, task, memory) for task in ("explain", "story") for memory in ("cold", "warm")
+    ]
+
+
+@pytest.mark.model
+def test_going_on_with_other_prompts_is_refused(
+    localspec: Command, smollm2_path: Path, tmp_path: Path
+) -> None:
+    target, prompts = tmp_path / "bench.json", tmp_path / "mine.txt"
+    prompts.write_text("Name three rivers.")
+    options = (*TINY[2:], "--prompts", str(prompts), "--mode", "free", "--passes", "1")
+    done = localspec("bench", "--model", str(smollm2_path), *options, "--json", str(target))
+    assert done.returncode == 0, done.stderr.decode()
+    prompts.write_text("Name three lakes.")
+    done = localspec("bench", "--json", str(target), "--resume")
+    assert done.returncode == 2
+    assert "has changed since this bench began" in done.stderr.decode()
 
 
 @pytest.mark.model

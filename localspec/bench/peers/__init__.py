@@ -3,11 +3,12 @@
 from localspec.bench.peers.base import Peer, PeerReply
 from localspec.bench.peers.configs import PLAIN, SPEC_CONFIGS, PeerConfig, peer_configs
 from localspec.bench.peers.llama_server import LlamaServerPeer, start_llama_server
-from localspec.bench.peers.openai import OpenAIPeer
+from localspec.bench.peers.openai import UNKNOWN, OpenAIPeer
 
 __all__ = [
     "PLAIN",
     "SPEC_CONFIGS",
+    "UNKNOWN",
     "LlamaServerPeer",
     "OpenAIPeer",
     "Peer",

@@ -13,6 +13,8 @@ from localspec.errors import PeerError
 from localspec.types import SamplingParams
 
 AS_IT_RUNS = "as it runs"
+UNKNOWN = "server"
+"""The name of a program that does not tell its own."""
 
 _REPLY_TIMEOUT_S = 600.0
 _PROGRAMS = {"vllm": "vLLM", "llamacpp": "llama-server", "sglang": "SGLang"}
@@ -49,9 +51,8 @@ class OpenAIPeer:
         listed = self._models(needed=model is None)
         first = listed[0] if listed else {}
         self.model = model or str(first.get("id"))
-        program = _PROGRAMS.get(str(first.get("owned_by")).lower(), "server")
-        self.name = f"{program} at {self._server.place}"
-        self.about = self.model
+        self.name = _PROGRAMS.get(str(first.get("owned_by")).lower(), UNKNOWN)
+        self.about = f"{self.model} at {self._server.place}"
 
     def is_alive(self) -> bool:
         """Whether it answers."""

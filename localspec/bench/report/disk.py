@@ -27,7 +27,7 @@ def write_whole(path: Path, data: bytes) -> None:
             return
         _replace(path.resolve(), data)
     except OSError as error:
-        raise StorageError(_sentence(path, error)) from error
+        raise write_error(path, error) from error
 
 
 def check_target(path: Path) -> None:
@@ -40,7 +40,7 @@ def check_target(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.resolve().parent):
             pass
     except OSError as error:
-        raise StorageError(_sentence(path, error)) from error
+        raise write_error(path, error) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -71,10 +71,17 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
-def _sentence(path: Path, error: OSError) -> str:
+def write_error(path: Path, error: OSError) -> StorageError:
+    """What went wrong with `path`, and what to do."""
     if is_full(error):
-        return f"Cannot write {path}: the disk is full; free some space, or name a file on another disk."
+        return StorageError(
+            f"Cannot write {path}: the disk is full; free some space, or name a file on another disk."
+        )
     # Some folders of the system exist and still answer that they do not.
     if isinstance(error, FileNotFoundError) and not path.absolute().parent.is_dir():
-        return f"Cannot write {path}: the folder {path.parent} does not exist; make it, or name another one."
-    return f"Cannot write {path} ({error.strerror}); name a file in a folder that can be written."
+        return StorageError(
+            f"Cannot write {path}: the folder {path.parent} does not exist; make it, or name another one."
+        )
+    return StorageError(
+        f"Cannot write {path} ({error.strerror}); name a file in a folder that can be written."
+    )

@@ -16,6 +16,7 @@ from localspec.bench.report.seed import seed_tables
 from localspec.bench.report.wording import (
     DASH,
     between,
+    beyond_oracle,
     facts,
     grouped_notes,
     marks,
@@ -31,6 +32,7 @@ from localspec.bench.report.wording import (
     where,
 )
 from localspec.bench.rows import Row, rows
+from localspec.bench.runs import ENOUGH
 from localspec.bench.winners import winners
 
 _MODES = {
@@ -124,8 +126,14 @@ def _method(settings: Settings, found: Sequence[Row]) -> str:
             f" context {settings.context}, {settings.threads} threads, KV cache {escaped(settings.kv_type)}"
         ),
         (
-            "plain decoding and every configuration take turns on each prompt; prompts of a task are pooled "
-            "by adding up their tokens and seconds, prefill apart"
+            "plain decoding and every configuration take turns on each prompt, in rounds that are spread "
+            "over the whole run of a file; prompts of a task are pooled by adding up their tokens and "
+            "seconds, prefill apart"
+        ),
+        (
+            "the time of a reply is the sum over its steps of "
+            f"{'their lower quartile' if settings.runs >= ENOUGH else 'their median'} over the rounds, where "
+            "all rounds took the same steps, else the median of the rounds"
         ),
         (
             "**transcript**: the outcome of every step is forced to one recorded reply at the real cost of "
@@ -159,7 +167,8 @@ def _speed(found: Sequence[Row]) -> str:
             for row in of_mode
             if row.prompts
         ]  # fmt: skip
-        parts += [table(head, lines, words=2), _notes(of_mode)]
+        said = [line for line in [beyond_oracle(of_mode)] if line]
+        parts += [table(head, lines, words=2), bullets(map(escaped, said)), _notes(of_mode)]
     return "\n".join(part for part in parts if part)
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from localspec.bench.grouping import M
+from localspec.bench.ledger import Ledger
 from localspec.bench.peer_rows import peer_rows
 from localspec.bench.records import FORMAT, Results
 from localspec.bench.report.disk import write_whole
@@ -79,6 +80,14 @@ def save(results: Results, path: Path) -> None:
         StorageError: the folder cannot be written, or the disk is full.
     """
     write_whole(path, text(results).encode())
+
+
+def ledger_beside(path: Path) -> Ledger | None:
+    """Where the rounds of the bench at `path` are kept until it is complete; None beside what is no file."""
+    if path.exists() and not path.is_file():
+        return None
+    place = path.resolve()
+    return Ledger(place.with_name(f"{place.name}.rounds.jsonl"))
 
 
 def load(path: Path) -> Results:

@@ -18,6 +18,7 @@ from localspec.bench.records import ModelFile, Results, Startup
 from localspec.bench.report.wording import (
     DASH,
     between,
+    beyond_oracle,
     costs_line,
     grouped_notes,
     marks,
@@ -198,7 +199,8 @@ def _legend(found: Iterable[Row], console: Console) -> None:
         said.append("same: replies equal to plain decoding's, token for token")
     if any(row.lossy for row in shown):
         said.append("lossy: this verification rule changes the text")
-    console.print(Text(f"{'; '.join(said)}. {overhead(shown)}".rstrip(), style="dim"))
+    sentences = [f"{'; '.join(said)}.", overhead(shown), beyond_oracle(shown)]
+    console.print(Text(" ".join(filter(None, sentences)), style="dim"))
 
 
 def _heading(text: str) -> Text:

@@ -93,6 +93,18 @@ def overhead(found: Iterable[Row]) -> str:
     return f"The bench itself took {percent(max(known), 2)} of a run's time at most." if known else ""
 
 
+def beyond_oracle(found: Iterable[Row]) -> str:
+    """What a share of the oracle above 100 % means: a sentence, or nothing where no row has one."""
+    beyond = [row for row in found if row.of_oracle is not None and round(row.of_oracle, 2) > 1]
+    if not beyond:
+        return ""
+    return (
+        f"{percent(max(row.of_oracle or 0.0 for row in beyond))} of the oracle at most: T(n) was taken once, "
+        "before the rounds, and passes cost a few per cent less or more later on; what lies above 100% is "
+        "that noise."
+    )
+
+
 def costs_line(file: ModelFile) -> str:
     """T(n)/T(1) of a file in one line."""
     return "  ".join(f"{n}:{ratio:.2f}" for n, ratio in sorted(file.cost_curve.items()))

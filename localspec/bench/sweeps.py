@@ -1,0 +1,74 @@
+"""Sweeps: the rounds of every block spread over the whole run of a file.
+
+A shared machine has states that last for tens of seconds, in which even the ratio of two passes differs. The
+rounds of a block would all fall into one of them, were they neighbours in time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from localspec.bench.blocks import BlockRunner
+from localspec.bench.grid import Block, BlockKey, measured
+from localspec.bench.records import Measurement
+from localspec.bench.rounds import BlockRuns, Round
+
+
+def sweep_over(
+    blocks: Sequence[Block],
+    runs: int,
+    runner: BlockRunner,
+    so_far: Mapping[BlockKey, BlockRuns],
+    *,
+    there: Callable[[], Sequence[Measurement]],
+    tell: Callable[[Block, int], None],
+    keep: Callable[[Round], None],
+    add: Callable[[Sequence[Measurement]], None],
+    save: Callable[[], None],
+) -> None:
+    """Make the rounds that `blocks` lack, in as many sweeps over all of them as a block has runs.
+
+    Args:
+        blocks: of one file, of one sequence each.
+        runs: rounds of a block.
+        runner: makes them.
+        so_far: earlier rounds of each block.
+        there: the measurements so far.
+        tell: called with the block at work and the number of the sweep, from 0.
+        keep: called with each round.
+        add: takes the measurements of a block, in place of its earlier ones.
+        save: called after the first and the last round of a block and after every sweep: writing everything
+            after each round would take long where the grid is large.
+    """
+    for sweep in range(runs):
+        last_sweep = sweep == runs - 1
+        unsaved = False
+        for block in blocks:
+            if measured(block, there(), runs):
+                continue
+            mine = so_far[block.key]
+            rounds = due(mine, sweep, runs)
+            if not rounds and not last_sweep:
+                continue
+            tell(block, sweep)
+            first = mine.done == 0
+            add(runner.visit(block, mine, rounds, keep))
+            unsaved = True
+            if first or measured(block, there(), runs):
+                save()
+                unsaved = False
+        if unsaved:
+            save()
+
+
+def due(so_far: BlockRuns, sweep: int, runs: int) -> int:
+    """Rounds that a block makes in a sweep: one, unless its prompt takes longer to read than a round.
+
+    Such a block waits until its rounds take at least as long as the reading does.
+    """
+    lacking = max(sweep + 1 - so_far.done, 0)
+    if sweep == runs - 1 or not so_far.round_s or not so_far.prompt_s:
+        return lacking
+    worth = math.ceil(so_far.prompt_s[-1] / so_far.round_s)
+    return lacking if lacking >= worth else 0
