@@ -18,7 +18,7 @@ from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
 from localspec.drafters import Drafter, make_drafter
 from localspec.errors import LocalspecError, PromptTooLongError
-from localspec.types import DraftOptions, Outcome
+from localspec.types import DraftOptions
 
 EARLIER_TEMPERATURE = 0.8
 """An earlier reply to a question asked again was sampled, as in a chat: a greedy one is the same text."""
@@ -233,7 +233,9 @@ class BlockRunner:
         Where the task asks a question again: an earlier, sampled reply to the same prompt. Else the replies
         to the task's other prompts.
         """
-        drafter = make_drafter(DraftOptions(configuration.draft, configuration.length))
+        from localspec.memory.memory import Memory
+
+        memory = Memory()
         prompts: Sequence[Prompt] = [p for p in block.task.prompts if p is not block.prompt]
         seed = self._settings.seed
         if block.task.ask_again:
@@ -243,6 +245,7 @@ class BlockRunner:
             temperature = EARLIER_TEMPERATURE if block.task.ask_again else block.temperature
             asked = Reply(ids, self._settings.tokens, temperature, seed, stops=True)
             said, _ = self._recorded(asked) if block.task.ask_again else self._text(prompt, asked)
-            drafter.begin(list(ids))
-            drafter.commit(Outcome(tuple(said), 0, 0))
-        return drafter
+            # As a chat remembers it: without the token that ended it.
+            ended = bool(said) and said[-1] in self._vocabulary.eog_tokens
+            memory.add(said[:-1] if ended else said, "earlier")
+        return make_drafter(DraftOptions(configuration.draft, configuration.length), memory)
