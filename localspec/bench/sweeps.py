@@ -54,6 +54,10 @@ def sweep_over(
             tell(block, sweep)
             first = mine.done == 0
             add(runner.visit(block, mine, rounds, keep))
+            rest = due(mine, sweep, runs)
+            if rest and not measured(block, there(), runs):
+                # Now it is known that the prompt, which is in the cache still, takes long to read.
+                add(runner.visit(block, mine, rest, keep))
             unsaved = True
             if first or measured(block, there(), runs):
                 save()
@@ -65,10 +69,13 @@ def sweep_over(
 def due(so_far: BlockRuns, sweep: int, runs: int) -> int:
     """Rounds that a block makes in a sweep: one, unless its prompt takes longer to read than a round.
 
-    Such a block waits until its rounds take at least as long as the reading does.
+    Such a block waits until its rounds take at least as long as the reading, and is visited three times at
+    least. Where reading takes longer than all rounds together, they are made at once.
     """
     lacking = max(sweep + 1 - so_far.done, 0)
     if sweep == runs - 1 or not so_far.round_s or not so_far.prompt_s:
         return lacking
     worth = math.ceil(so_far.prompt_s[-1] / so_far.round_s)
-    return lacking if lacking >= worth else 0
+    if worth > runs:
+        return runs - so_far.done
+    return lacking if lacking >= min(worth, max(runs // 2, 1)) else 0

@@ -87,11 +87,28 @@ def test_every_sweep_makes_one_round_of_every_block() -> None:
     assert bench.saved == [1, 2, 3, 6, 7, 8, 9]
 
 
-def test_a_prompt_that_takes_longer_to_read_than_a_round_is_read_less_often() -> None:
-    bench = Sweeping(6, {"chain": 2.5})
-    chain = [rounds for name, rounds in bench.run() if name == "chain"]
-    assert chain == [1, 3, 2]
-    assert all(runs.done == 6 for runs in bench.so_far.values())
+@pytest.mark.parametrize(
+    ("runs", "read_s", "visits"),
+    [
+        (6, 0.9, [1] * 6),
+        (6, 1.9, [1, 2, 2, 1]),
+        # Never fewer than three visits, spread evenly, ...
+        (6, 5.5, [1, 3, 2]),
+        (8, 7.5, [1, 4, 3]),
+        (5, 4.5, [1, 2, 2]),
+        (4, 3.5, [1, 2, 1]),
+        (3, 2.5, [1, 1, 1]),
+        # ... but where reading takes longer than all rounds, they are neighbours.
+        (6, 60.0, [1, 5]),
+        (1, 60.0, [1]),
+    ],
+)
+def test_a_prompt_that_takes_longer_to_read_than_a_round_is_read_less_often(
+    runs: int, read_s: float, visits: list[int]
+) -> None:
+    bench = Sweeping(runs, {"chain": read_s})
+    assert [rounds for name, rounds in bench.run() if name == "chain"] == visits
+    assert all(block.done == runs for block in bench.so_far.values())
 
 
 def test_going_on_makes_only_what_is_missing() -> None:
@@ -109,8 +126,9 @@ def test_rounds_due() -> None:
     runs = BlockRuns()
     assert [due(runs, sweep, 8) for sweep in (0, 2)] == [1, 3]
     runs.add(made(block, 0, seconds=1.0, prompt_s=7.0))
-    assert [due(runs, sweep, 8) for sweep in range(8)] == [0, 0, 0, 0, 4, 5, 6, 7]
-    assert due(runs, 2, 3) == 2
+    # A round takes two seconds here: of plain decoding and of one configuration.
+    assert [due(runs, sweep, 12) for sweep in range(12)] == [0, 0, 0, 0, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert [due(runs, sweep, 3) for sweep in range(3)] == [2, 2, 2]
 
 
 # --- the ledger
