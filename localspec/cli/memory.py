@@ -209,10 +209,11 @@ def _rows(names: set[str]) -> dict[str, ConversationRow]:
     from localspec.chat.store import Store
     from localspec.paths import data_dir
 
-    if not names or not (data_dir() / "conversations.db").exists():
+    chats = [name for name in names if name.startswith("chat-")]
+    if not chats or not (data_dir() / "conversations.db").exists():
         return {}
     with closing(Store()) as store:
-        rows = {name: store.remembered_as(name) for name in names if name.startswith("chat-")}
+        rows = {name: store.remembered_as(name) for name in chats}
     return {name: row for name, row in rows.items() if row is not None}
 
 

@@ -33,7 +33,7 @@ def causes(findings) -> set[str]:
 @pytest.fixture
 def trees(monkeypatch: pytest.MonkeyPatch) -> Configuration:
     """A drafter of random trees over few tokens, so that some of them are right."""
-    monkeypatch.setitem(METHODS, "random", lambda options: RandomDrafter(32, branches=True))
+    monkeypatch.setitem(METHODS, "random", lambda options, memory: RandomDrafter(32, branches=True))
     return Configuration(draft="random", length=12, leaves=8)
 
 

@@ -222,3 +222,15 @@ def test_a_window_too_small_says_so_and_recovers(start: Start):
     terminal.wait_for("Message")
     terminal.send(CTRL_Q)
     assert terminal.wait_until_ended() == 0
+
+
+def test_a_private_chat_leaves_nothing_behind(start: Start, private_home: Path):
+    terminal = start("--private", "--max-tokens", "30")
+    terminal.wait_for("private", "Message")
+    terminal.send("Say heliotrope." + ENTER)
+    terminal.wait_for("tok/s", "heliotrope", seconds=60)
+    terminal.send(CTRL_Q)
+    assert terminal.wait_until_ended() == 0
+    assert not (private_home / "data").exists()
+    for path in private_home.rglob("*"):
+        assert path.is_dir() or b"heliotrope" not in path.read_bytes().lower(), path

@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from localspec.errors import LocalspecError, ModelFileError, NotFoundError, UsageError
 from localspec.models import ggml_types
 from localspec.models.gguf import estimate_memory, read_header
-from tests.models.conftest import gguf_bytes
+from tests.models.conftest import _text, _value, gguf_bytes
 
 Writer = Callable[..., Path]
 
@@ -193,3 +194,37 @@ def test_sizes_are_those_of_the_library() -> None:
         assert ggml_types.bytes_per_element(name) == pytest.approx(
             library.ggml_type_size(kind) / library.ggml_blck_size(kind)
         )
+
+
+def test_the_fingerprint_is_that_of_the_tokenizer(gguf_file: Writer) -> None:
+    def fingerprint(**metadata: Any) -> str:
+        keys = {key.replace("__", "."): value for key, value in metadata.items()}
+        return read_header(gguf_file(metadata=keys)).fingerprint
+
+    usual = fingerprint()
+    assert len(usual) == 32
+    same = {"general__name": "Other", "general__file_type": 2, "tokenizer__chat_template": "{{ 1 }}"}
+    assert fingerprint(**same, tokenizer__ggml__padding_token_id=3) == usual
+    others = [
+        {"tokenizer__ggml__tokens": ["b", "a", "é", ""]},
+        {"tokenizer__ggml__tokens": ["a", "b", "é"]},
+        {"tokenizer__ggml__token_type": [1, 1, 3, 1]},
+        {"tokenizer__ggml__merges": ["a b"]},
+        {"tokenizer__ggml__pre": "llama-bpe"},
+        {"tokenizer__ggml__eos_token_id": 1},
+    ]
+    assert len({usual, *(fingerprint(**other) for other in others)}) == 7
+
+
+def test_the_fingerprint_does_not_depend_on_the_order_of_keys(tmp_path: Path) -> None:
+    found = set()
+    for keys in (("model", "pre"), ("pre", "model")):
+        values = {f"tokenizer.ggml.{key}": key for key in keys} | {"tokenizer.ggml.tokens": ["a", "b"]}
+        head = b"".join(_text(key) + _value(value) for key, value in values.items())
+        architecture = _text("general.architecture") + _value("llama")
+        path = tmp_path / f"{keys[0]}.gguf"
+        path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 4) + head + architecture)
+        found.add(read_header(path).fingerprint)
+    assert len(found) == 1
+    (tmp_path / "none.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + architecture)
+    assert read_header(tmp_path / "none.gguf").fingerprint == ""
