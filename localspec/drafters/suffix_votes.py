@@ -1,0 +1,165 @@
+"""How places of a suffix drafter vote, and what their votes promise."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.memory.index import Places, Tokens
+from localspec.types import EMPTY_DRAFT, Budget, Draft
+
+_CERTAIN = 0.98
+"""A share of votes counts as at most this, and at least as what is left: few votes are no proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """Probability that a drafted token is accepted once all before it are, fitted to recorded replies.
+
+    A logistic function of log2 of the match length (what was drafted before the token included) and of the
+    log-odds of the token's share of the votes; one set of (constant, length, share) for the first token of a
+    draft, where a match may be chance, and one for later ones, where it has held.
+    """
+
+    first: tuple[float, float, float]
+    later: tuple[float, float, float]
+
+    def of(self, lengths: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Conditional probabilities of tokens at depth 1, 2, ...; both arrays have shape [depth]."""
+        odds = self._odds(self.later, lengths, shares)
+        odds[:1] = self._odds(self.first, lengths[:1], shares[:1])
+        return np.asarray(1.0 / (1.0 + np.exp(-odds)), np.float64)
+
+    @staticmethod
+    def _odds(
+        weights: tuple[float, float, float], lengths: NDArray[np.float64], shares: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        known = np.clip(shares, 1 - _CERTAIN, _CERTAIN)
+        return weights[0] + weights[1] * np.log2(lengths) + weights[2] * np.log(known / (1 - known))
+
+
+LOCAL = Reliability(first=(-1.0, 0.8, 0.7), later=(0.0, 0.8, 0.5))
+REMEMBERED = Reliability(first=(-1.5, 0.8, 0.7), later=(-0.3, 0.8, 0.5))
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """Places of one source and what each of them says next.
+
+    Attributes:
+        continuations: token ids, shape [places, depth]; negative where a place has no more to say.
+        lengths: tokens that match before each place.
+        weights: of each place's vote.
+        leader: index of the place that a chain copies.
+        reliability: what votes of this source are worth.
+        source: its name.
+    """
+
+    continuations: Tokens
+    lengths: Places
+    weights: NDArray[np.float64]
+    leader: int
+    reliability: Reliability
+    source: str
+
+    @cached_property
+    def survival(self) -> NDArray[np.float64]:
+        """Estimated probability that the leader's tokens are accepted up to each depth."""
+        said = self.continuations[self.leader]
+        agreeing = np.logical_and.accumulate(self.continuations == said, axis=1)
+        weights = self.weights
+        agreed = weights @ agreeing
+        asked = np.empty_like(agreed)
+        # A single place is no proof: as if another of the heaviest's weight had said something else.
+        asked[0] = weights.sum() + weights.max()
+        # Who has no more to say does not vote against what others say.
+        asked[1:] = weights @ (agreeing[:, :-1] & (self.continuations[:, 1:] >= 0))
+        shares = agreed / np.maximum(asked, 1e-12)
+        lengths = self.lengths[self.leader] + np.arange(len(said), dtype=np.float64)
+        chances = self.reliability.of(lengths, shares)
+        chances[said < 0] = 0.0
+        return np.asarray(np.cumprod(chances), np.float64)
+
+    @cached_property
+    def score(self) -> float:
+        """Accepted tokens that the leader's chain promises."""
+        return float(self.survival.sum())
+
+    def chain(self, floor: float) -> Draft:
+        """The leader's tokens as long as they survive with probability `floor`."""
+        survival = self.survival
+        size = int((survival >= floor).sum())
+        if not size:
+            return EMPTY_DRAFT
+        return Draft.chain(
+            self.continuations[self.leader, :size].tolist(),
+            source=self.source,
+            confidence=tuple(survival[:size].tolist()),
+            match_length=int(self.lengths[self.leader]),
+        )
+
+
+def grown(ballot: Ballot, budget: Budget, floor: float) -> Draft:
+    """A tree of the most promising tokens: nodes are taken by confidence, the best first.
+
+    Every node holds the places that say what its path says; they vote for its children as for a chain.
+    """
+    tokens: list[int] = []
+    parents: list[int] = []
+    confidence: list[float] = []
+    grown_from: set[int] = set()
+    waiting: list[tuple[float, int, int, int, NDArray[np.intp], int]] = []
+    number_of = itertools.count()
+    leaves = 0
+
+    def push(parent: int, survival: float, places: NDArray[np.intp], depth: int) -> None:
+        said = ballot.continuations[places, depth]
+        speaking = said >= 0
+        places, said = places[speaking], said[speaking]
+        if not len(places):
+            return
+        weights = ballot.weights[places]
+        options, which = np.unique(said, return_inverse=True)
+        votes = np.bincount(which, weights, len(options))
+        asked = votes.sum() + (ballot.weights.max() if depth == 0 else 0.0)
+        for number, token in enumerate(options.tolist()):
+            agreeing = places[which == number]
+            length = float(ballot.lengths[agreeing].max() + depth)
+            chance = _chance(ballot.reliability, length, votes[number] / asked, depth)
+            if survival * chance >= floor:
+                entry = (-survival * chance, next(number_of), parent, token, agreeing, depth + 1)
+                heapq.heappush(waiting, entry)
+
+    push(-1, 1.0, np.arange(len(ballot.lengths)), 0)
+    while waiting and len(tokens) < budget.tokens:
+        survives, _, parent, token, places, depth = heapq.heappop(waiting)
+        # The first child of a node continues its branch, every other one opens a branch.
+        opens = parent < 0 or parent in grown_from
+        if opens and leaves == budget.leaves:
+            continue
+        leaves += opens
+        grown_from.add(parent)
+        tokens.append(token)
+        parents.append(parent)
+        confidence.append(-survives)
+        if depth < ballot.continuations.shape[1]:
+            push(len(tokens) - 1, -survives, places, depth)
+    if not tokens:
+        return EMPTY_DRAFT
+    return Draft(
+        tokens=tuple(tokens),
+        parents=tuple(parents),
+        confidence=tuple(confidence),
+        source=ballot.source,
+        match_length=int(ballot.lengths[ballot.leader]),
+    )
+
+
+def _chance(reliability: Reliability, length: float, share: float, depth: int) -> float:
+    lengths, shares = np.array([1.0, length]), np.array([0.0, share])
+    return float(reliability.of(lengths, shares)[1] if depth else reliability.of(lengths[1:], shares[1:])[0])
