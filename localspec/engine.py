@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from localspec.chat.template import ChatTemplate
 from localspec.chat.window import Window, fit
@@ -17,6 +16,7 @@ from localspec.drafters import DEFAULT_LENGTH, Drafter, check_spec, has_probs, m
 from localspec.errors import BadLogitsError, PromptTooLongError, UsageError
 from localspec.known_text import KnownText
 from localspec.logprobs import check_logprobs
+from localspec.memory.memory import Memory
 from localspec.messages import (
     Event,
     Finished,
@@ -41,9 +41,6 @@ from localspec.stats.metrics import Tally
 from localspec.text import ReplyText
 from localspec.types import DraftOptions, EngineOptions, FinishReason
 from localspec.verify import check_verify, is_exact, make_verifier
-
-if TYPE_CHECKING:
-    from localspec.memory.memory import Memory
 
 _MEMORY_EVERY_S = 2.0
 _RESERVE = 512
@@ -83,8 +80,6 @@ def _check(draft: DraftOptions, verify: str) -> None:
 def _memory(options: EngineOptions, header: GGUFHeader) -> Memory | None:
     if options.memory is None or not header.fingerprint:
         return None
-    from localspec.memory.memory import Memory
-
     return Memory.of_file(Path(options.memory), header.fingerprint, options.memory_capacity)
 
 

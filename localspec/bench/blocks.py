@@ -18,6 +18,7 @@ from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
 from localspec.drafters import Drafter, make_drafter
 from localspec.errors import LocalspecError, PromptTooLongError
+from localspec.memory.memory import Memory
 from localspec.types import DraftOptions
 
 EARLIER_TEMPERATURE = 0.8
@@ -233,8 +234,6 @@ class BlockRunner:
         Where the task asks a question again: an earlier, sampled reply to the same prompt. Else the replies
         to the task's other prompts.
         """
-        from localspec.memory.memory import Memory
-
         memory = Memory()
         prompts: Sequence[Prompt] = [p for p in block.task.prompts if p is not block.prompt]
         seed = self._settings.seed

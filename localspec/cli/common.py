@@ -251,7 +251,7 @@ def plan(flags: Flags) -> Plan:
     path = given.pop("chat_template")
     template = None if path is None else read_text(path, "chat template")
     settings = config.merge(config.load_settings(), **given)
-    engine = config.engine_options(settings, chat_template=template)
+    engine = config.engine_options(settings, chat_template=template, remember=True)
     check_spec(engine.draft)
     check_verify(engine.verify, drafter=engine.draft.spec, has_probs=has_probs(engine.draft))
     model = resolve(settings.model)

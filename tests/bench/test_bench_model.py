@@ -19,7 +19,8 @@ from localspec.bench.runner import Bench
 from localspec.drafters import METHODS
 from localspec.drafters.ngram import NgramDrafter
 from localspec.errors import EngineError, UsageError
-from localspec.types import Budget, Draft
+from localspec.memory.memory import Memory
+from localspec.types import Budget, Draft, DraftOptions
 
 pytestmark = pytest.mark.model
 
@@ -191,22 +192,22 @@ def test_a_drafter_that_fails_is_a_row_with_the_reason(
 def test_a_drafter_that_remembers_has_been_through_earlier_replies(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    memories: list[int] = []
 
     class Remembering(NgramDrafter):
         remembers = True
 
-        def commit(self, outcome: Any) -> None:
-            seen.append(len(outcome.tokens))
-            super().commit(outcome)
+    def make(options: DraftOptions, memory: Memory | None) -> Remembering:
+        memories.append(0 if memory is None else memory.status.tokens)
+        return Remembering()
 
-    monkeypatch.setitem(METHODS, "ngram", lambda *given: Remembering())
+    monkeypatch.setitem(METHODS, "ngram", make)
     given = small(smollm2_path, tasks="regenerate", modes="transcript", tokens=12)
     cold, warm = bench(given, smollm2_path).run().measurements
     assert (cold.configuration.memory, warm.configuration.memory) == ("cold", "warm")
     assert warm.timing is not None
-    # One commit of a whole earlier reply, beside those of single steps.
-    assert max(seen) > 5
+    # A whole earlier reply.
+    assert max(memories) > 5
 
 
 def test_synthetic_rates_say_that_they_are_no_measurement(smollm2_path: Path) -> None:
