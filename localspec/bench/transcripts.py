@@ -52,7 +52,7 @@ class Transcripts:
 
     @staticmethod
     def known(path: Path) -> tuple[int, ...] | None:
-        """The reply kept at `path`; None where it is missing or damaged, so that the model must say it again."""
+        """The reply kept at `path`; None where it is missing or damaged: the model says it again."""
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
             return tuple(map(int, kept["token_ids"]))
