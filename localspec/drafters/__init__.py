@@ -9,6 +9,7 @@ from localspec.drafters.base import Drafter, Needs
 from localspec.drafters.ngram import NgramDrafter, check_lengths
 from localspec.drafters.ngram_pick import check_pick
 from localspec.drafters.none import NoDrafter
+from localspec.drafters.suffix_arctic import ArcticDrafter
 from localspec.errors import UsageError
 from localspec.trees import MAX_LEAVES
 from localspec.types import DraftOptions
@@ -24,6 +25,7 @@ METHODS: dict[str, Callable[[DraftOptions, Memory | None], Drafter]] = {
     "ngram": lambda options, memory: NgramDrafter(  # noqa: ARG005
         options.ngram_min, options.ngram_max, options.ngram_pick, options.ngram_min_hits
     ),
+    "suffix:arctic": lambda options, memory: ArcticDrafter(memory),  # noqa: ARG005
 }
 
 WITH_PROBS: frozenset[str] = frozenset()
