@@ -180,7 +180,7 @@ def test_golden_case_of_a_match_that_is_the_whole_text():
 def test_thousands_of_drafts_equal_brute_force():
     random = np.random.default_rng(5)
     said = deep = remembered = wide = 0
-    for _ in range(3000):
+    for _ in range(4000):
         letters = int(random.integers(1, 7))
         text = random.integers(0, letters, random.integers(1, 40)).tolist()
         documents = [
@@ -191,12 +191,12 @@ def test_thousands_of_drafts_equal_brute_force():
             again = random.integers(0, letters, 12).tolist()
             documents.append([*again, 0, *again[:9]])
             text += [*again, 0, *again[: random.integers(12)]]
-        budget = Budget(int(random.integers(1, 13)), int(random.choice([1, 1, 2, 3, 16])))
+        budget = Budget(int(random.integers(1, 13)), int(random.choice([1, 2, 3, 16])))
         options = {
-            "depth": int(random.choice([2, 3, 5, 8, 64])),
+            "depth": int(random.choice([2, 4, 8, 64, 64])),
             "factor": float(random.choice([0.5, 1.0, 2.0])),
-            "offset": float(random.choice([-1.0, 0.0, 1.5])),
-            "p_min": float(random.choice([0.0, 0.1, 0.3, 1.0])),
+            "offset": float(random.choice([-1.0, 0.0, 0.0, 1.5])),
+            "p_min": float(random.choice([0.0, 0.1, 0.1, 0.3])),
             "requests": int(random.choice([0, 1, 3, 10_000])),
         }
         draft = drafted(text, budget, *documents, **options)
