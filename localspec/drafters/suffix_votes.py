@@ -43,8 +43,8 @@ class Reliability:
         return weights[0] + weights[1] * np.log2(lengths) + weights[2] * np.log(known / (1 - known))
 
 
-LOCAL = Reliability(first=(-1.0, 0.8, 0.7), later=(0.0, 0.8, 0.5))
-REMEMBERED = Reliability(first=(-1.5, 0.8, 0.7), later=(-0.3, 0.8, 0.5))
+LOCAL = Reliability(first=(-0.9, 0.9, 1.6), later=(-2.7, 0.7, 0.7))
+REMEMBERED = Reliability(first=(-2.1, 0.6, 0.7), later=(-2.8, 0.7, 0.7))
 
 
 @dataclass(frozen=True)
