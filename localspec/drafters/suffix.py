@@ -157,8 +157,8 @@ def _compared(tokens: Tokens, tail: Tokens, places: Sequence[Places]) -> _Found 
         return None
     united = given[0] if len(given) == 1 else np.unique(np.concatenate(given))[::-1]
     before = united[:, None] - np.arange(1, len(tail) + 1)
-    # An index below 0 reads from the text's end: no match.
-    same = (tokens[before] == tail[::-1]) & (before >= 0)
+    # Before the text's beginning there is nothing to match.
+    same = (tokens[np.maximum(before, 0)] == tail[::-1]) & (before >= 0)
     lengths = np.where(same.all(axis=1), len(tail), same.argmin(axis=1))
     real = lengths >= min(ORDERS)
     if not real.all():
