@@ -13,13 +13,13 @@ from localspec.control.estimates import AcceptanceEstimates
 from localspec.control.live_cost import LiveCost
 from localspec.types import EMPTY_DRAFT, Budget, Draft, StepStats
 
-MARGIN = 1.03
+MARGIN = 1.1
 """A draft must promise so much more than plain decoding: estimates err, and the best of many errs upwards."""
 
 EXPLORATION = 0.01
 """Share of the time that drafting may cost where it gains nothing."""
 
-_START = 8.0
+_START = 6.0
 """Passes over one token that drafts may lose before speculation pauses for the first time."""
 _RESERVE = 4.0
 """Passes that they may be in debt with at most: what has to be made good before it goes on."""

@@ -23,6 +23,8 @@ ORDERS = (4, 2)
 _NOWHERE: Places = np.empty(0, np.int64)
 _MERGE_AT = 1 << 15
 """Appended tokens beyond which the sorted part is sorted anew: a dictionary takes ten times its memory."""
+_BITS = 20
+"""Of a token id in the key of several."""
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 
@@ -37,6 +39,7 @@ class TextIndex:
         self._tokens: Tokens = np.empty(1024, np.int32)
         self._size = 0
         self._places: dict[int, dict[int, list[int]]] = {order: {} for order in ORDERS}
+        self._keys = dict.fromkeys(ORDERS, 0)
 
     def __len__(self) -> int:
         return self._size
@@ -67,12 +70,20 @@ class TextIndex:
         self._reserve(size + new)
         self._tokens[size : size + new] = tokens
         self._size = size + new
-        recent = self._tokens[max(size - ORDERS[0], 0) : size + new].tolist()
         for order, places in self._places.items():
-            offset = size - max(size - ORDERS[0], 0)
-            for index in range(max(order, size), size + new):
-                at = index - size + offset
-                places.setdefault(_key(recent[at - order : at]), []).append(index)
+            # The key of the last tokens, which rolls on with every new one.
+            key, mask = self._keys[order], (1 << _BITS * order) - 1
+            index = size
+            for token in tokens:
+                if index >= order:
+                    there = places.get(key)
+                    if there is None:
+                        places[key] = [index]
+                    else:
+                        there.append(index)
+                key = (key << _BITS | token) & mask
+                index += 1
+            self._keys[order] = key
 
     def _reserve(self, size: int) -> None:
         if size > len(self._tokens):
@@ -91,13 +102,14 @@ class TextIndex:
                 if not there:
                     del places[key]
         self._size = min(self._size, size)
+        for order in ORDERS:
+            self._keys[order] = _key(tokens[max(self._size - order, 0) : self._size])
 
     def places(self, order: int, limit: int) -> Places:
         """Places after the text's own last `order` tokens, the newest first, at most `limit`."""
         if self._size <= order:
             return _NOWHERE
-        key = _key(self._tokens[self._size - order : self._size].tolist())
-        there = self._places[order].get(key)
+        there = self._places[order].get(self._keys[order])
         return np.array(there[: -limit - 1 : -1], np.int64) if there else _NOWHERE
 
 
@@ -125,6 +137,11 @@ class TokenIndex:
     def tokens(self) -> Tokens:
         """All documents; a view that `append` may invalidate."""
         return self._tokens[: self._size]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tokens and of the sorted part."""
+        return self._tokens.nbytes + sum(part.nbytes for part in self._sorted.values())
 
     def append(self, document: Tokens) -> tuple[int, int]:
         """Add a document; returns the indices of its first token and after its last."""
@@ -191,7 +208,7 @@ class TokenIndex:
 def _key(tokens: Sequence[int]) -> int:
     key = 0
     for token in tokens:
-        key = key << 20 | token
+        key = key << _BITS | token
     return key
 
 
