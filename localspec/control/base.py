@@ -24,6 +24,9 @@ class Controller(Protocol):
     def update(self, stats: StepStats) -> None:
         """Learn from a step."""
 
+    def begin(self) -> None:
+        """A new reply begins: what was learnt may be of another topic."""
+
 
 class FixedLength:
     """Always the same draft length, on at most `leaves` branches."""
@@ -42,6 +45,9 @@ class FixedLength:
 
     def update(self, stats: StepStats) -> None:
         """Learn nothing."""
+
+    def begin(self) -> None:
+        """Nothing to forget."""
 
 
 class Off(FixedLength):

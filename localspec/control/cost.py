@@ -55,6 +55,11 @@ class CostController:
         self._looks = 0.0
         self._position = 0
 
+    def begin(self) -> None:
+        """A new reply: drafts of the one before are no longer judged, and its acceptance counts less."""
+        self._pending.clear()
+        self.estimates.soften(_NEW_TURN)
+
     # --- the step
 
     def budget(self, tokens: Sequence[int]) -> Budget:
