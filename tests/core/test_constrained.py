@@ -14,6 +14,8 @@ from localspec.constrained import ConstrainedSampler
 from localspec.control import FixedLength
 from localspec.drafters.base import Drafter
 from localspec.drafters.ngram import NgramDrafter
+from localspec.drafters.suffix import SuffixDrafter
+from localspec.drafters.suffix_arctic import ArcticDrafter
 from localspec.errors import BadLogitsError, UsageError
 from localspec.sampling import Sampler
 from localspec.session import Reply, Session, StopRules
@@ -21,6 +23,7 @@ from localspec.testing import AdversarialDrafter, DecoyDrafter, OracleDrafter, R
 from localspec.text import ReplyText
 from localspec.types import Budget, Draft, SamplingParams
 from localspec.verify import VERIFIERS, make_verifier
+from tests.core.test_session import remembering
 
 PROMPT = [5, 9, 12, 5, 9, 7, 20, 11]
 VOCABULARY = 32
@@ -110,6 +113,8 @@ DRAFTERS: dict[str, Callable[[list[int]], Drafter]] = {
     "random trees": lambda sequence: RandomDrafter(VOCABULARY, 6, branches=True),
     "decoys": lambda sequence: DecoyDrafter(sequence, VOCABULARY, 3, seed=2),
     "ngram": lambda sequence: NgramDrafter(1, 4),
+    "suffix": lambda sequence: SuffixDrafter(remembering(sequence)),
+    "suffix:arctic": lambda sequence: ArcticDrafter(remembering(sequence)),
 }
 
 

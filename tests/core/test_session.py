@@ -13,7 +13,10 @@ from localspec.control import FixedLength, Off
 from localspec.drafters.base import Drafter
 from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
+from localspec.drafters.suffix import SuffixDrafter
+from localspec.drafters.suffix_arctic import ArcticDrafter
 from localspec.errors import EngineError, PromptTooLongError, UsageError
+from localspec.memory.memory import Memory
 from localspec.sampling import Sampler
 from localspec.session import Reply, Session, StopRules
 from localspec.stats.metrics import Tally
@@ -71,6 +74,14 @@ def generate(
     return reply, steps, session
 
 
+def remembering(reply: list[int]) -> Memory:
+    """A memory of one reply, and of the same one with some tokens changed."""
+    memory = Memory()
+    memory.add([token if place % 5 else 7 for place, token in enumerate(reply)], "before")
+    memory.add(reply, "before")
+    return memory
+
+
 def drafters(sequence: list[int]) -> dict[str, Callable[[], Drafter]]:
     return {
         "oracle": lambda: OracleDrafter(sequence),
@@ -79,6 +90,10 @@ def drafters(sequence: list[int]) -> dict[str, Callable[[], Drafter]]:
         "random": lambda: RandomDrafter(VOCABULARY, 5),
         "random trees": lambda: RandomDrafter(VOCABULARY, 6, branches=True),
         "ngram": NgramDrafter,
+        "suffix": SuffixDrafter,
+        "suffix, said before": lambda: SuffixDrafter(remembering(sequence)),
+        "suffix:arctic": ArcticDrafter,
+        "suffix:arctic, said before": lambda: ArcticDrafter(remembering(sequence)),
     }
 
 
@@ -108,6 +123,8 @@ def test_tokens_equal_plain_decoding(sampling, model_options, rules, method):
             assert len(steps) == -(-len(plain.token_ids) // 9)
         if method == "adversarial":
             assert sum(step.accepted for step in steps) == 0
+        if method.endswith("said before") and not toggles and len(plain.token_ids) > 40:
+            assert sum(step.accepted for step in steps) > len(plain.token_ids) // 2
 
 
 @settings(max_examples=60, deadline=None)

@@ -393,6 +393,14 @@ def test_the_index_finds_the_newest_places(documents, tail, order, limit):
         assert index.places(tail, order, limit).tolist() == wanted[:limit]
 
 
+def test_hidden_places_do_not_use_up_the_newest():
+    for split in (0, 2):
+        documents = [[1, 2, 3] * 4, [1, 2, 4] * 4]
+        index = index_of(documents[:split], documents[split:])
+        index.hidden = ((14, 26),)
+        assert index.places([1, 2], 2, 4).tolist() == [12, 9, 6, 3]
+
+
 def test_closed_it_knows_nothing_of_the_text():
     drafter = SuffixDrafter()
     drafter.begin([1, 2, 3, 1, 2, 3])

@@ -13,6 +13,8 @@ from localspec.control import FixedLength
 from localspec.drafters.base import Drafter
 from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
+from localspec.drafters.suffix import SuffixDrafter
+from localspec.drafters.suffix_arctic import ArcticDrafter
 from localspec.errors import EngineError, RollbackRefusedError
 from localspec.sampling import Sampler
 from localspec.session import Session, StopRules
@@ -21,7 +23,7 @@ from localspec.testing import DecoyDrafter, OracleDrafter, RandomDrafter, Script
 from localspec.trees import Trie, branches_through, cut_below, depths_of, leaves_of, with_leaves
 from localspec.types import Budget, Draft, SamplingParams
 from localspec.verify import make_verifier
-from tests.core.test_session import PROMPT, RULES, VOCABULARY, generate
+from tests.core.test_session import PROMPT, RULES, VOCABULARY, generate, remembering
 
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0),
@@ -148,6 +150,8 @@ def tree_drafters(sequence: list[int], seed: int = 5) -> dict[str, Callable[[], 
         "all wrong": lambda: DecoyDrafter(sequence, VOCABULARY, right=0, seed=seed),
         "random": lambda: RandomDrafter(VOCABULARY, seed, branches=True),
         "ngram": lambda: NgramDrafter(1, 3),
+        "suffix": lambda: SuffixDrafter(remembering(sequence)),
+        "suffix:arctic": lambda: ArcticDrafter(remembering(sequence)),
         "chain": lambda: OracleDrafter(sequence),
     }
 
