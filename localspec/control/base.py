@@ -50,6 +50,31 @@ class FixedLength:
         """Nothing to forget."""
 
 
+class LengthPolicy:
+    """What policies have in common that choose nothing but a length, and learn across replies.
+
+    Attributes:
+        length: draft tokens of the next step.
+        reason: see `Controller`.
+    """
+
+    def __init__(self, length: int, reason: str, leaves: int) -> None:
+        self.length = length
+        self.reason = reason
+        self.leaves = leaves
+
+    def budget(self, tokens: Sequence[int]) -> Budget:  # noqa: ARG002 - the protocol's argument
+        """The present length."""
+        return Budget(self.length, self.leaves)
+
+    def trim(self, draft: Draft) -> Draft:
+        """The draft as it is."""
+        return draft
+
+    def begin(self) -> None:
+        """Keep what was learnt: these policies know no replies."""
+
+
 class Off(FixedLength):
     """Plain decoding."""
 

@@ -8,9 +8,11 @@ step over its time, here with acceptance learnt for each kind of draft token (`e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from localspec.control.estimates import AcceptanceEstimates
 from localspec.control.live_cost import LiveCost
+from localspec.stats.theory import acceptance_for
 from localspec.types import EMPTY_DRAFT, Budget, Draft, StepStats
 
 MARGIN = 1.1
@@ -29,13 +31,22 @@ _FOLLOW = 0.2
 _NEW_TURN = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The best length of a draft, the tokens that its pass is expected to emit, and whether that pays."""
+
+    length: int
+    expected: float
+    pays: bool
+
+
 class CostController:
     """Chooses before every step how much of a draft to verify.
 
     Every draft is compared with what was said, whether it was verified or not, so acceptance goes on being
-    learnt while nothing is verified. What drafts gain and lose, in time, is booked: where they lose in spite of
-    their estimates, speculation pauses until drafts that were only looked at would have made good for it. So
-    the loss against plain decoding is bounded, whatever the text.
+    learnt while nothing is verified. What drafts gain and lose, in time, is booked: where they lose in spite
+    of their estimates, speculation pauses until drafts that were only looked at would have made good for it.
+    So the loss against plain decoding is bounded, whatever the text.
 
     Args:
         cost: T(n), which it keeps up to date.
@@ -46,7 +57,7 @@ class CostController:
     def __init__(self, cost: LiveCost, *, longest: int, leaves: int = 1) -> None:
         self.cost = cost
         self.estimates = AcceptanceEstimates()
-        self.reason = "on, at the length that pays"
+        self._plan: _Plan | None = None
         self._budget = Budget(longest, leaves)
         self._pending: list[tuple[int, Draft, int]] = []
         self._account = _START
@@ -59,6 +70,15 @@ class CostController:
         """A new reply: drafts of the one before are no longer judged, and its acceptance counts less."""
         self._pending.clear()
         self.estimates.soften(_NEW_TURN)
+
+    @property
+    def reason(self) -> str:
+        """What it expects of the newest draft, and what that would have to be at least."""
+        if self._account < 0:
+            return f"paused: drafts did not pay lately{self._expectation()}"
+        if self._plan is None:
+            return "on, at the length that pays"
+        return f"{'on' if self._plan.pays else 'off'}{self._expectation()}"
 
     # --- the step
 
@@ -80,7 +100,6 @@ class CostController:
         length = self._best(survival)
         self._pending.append((self._position, draft, length))
         if self._account < 0:
-            self.reason = "paused: drafts did not pay lately"
             return EMPTY_DRAFT
         return draft.prefix(length) if length else EMPTY_DRAFT
 
@@ -99,16 +118,30 @@ class CostController:
     def _best(self, survival: Sequence[float]) -> int:
         """Nodes to verify."""
         cost, draft_s = self.cost, self._draft_s if self.cost.known else 0.0
-        best_rate, best = MARGIN / (draft_s + cost(1)), 0
+        plan, best_rate = None, 0.0
         expected = 1.0
         for length, chance in enumerate(survival, start=1):
             expected += chance
             rate = expected / (draft_s + cost(length + 1))
             if rate > best_rate:
-                best_rate, best = rate, length
-        if best:
-            self.reason = f"on: {best} tokens promise {best_rate * cost(1):.2f}x"
-        return best
+                best_rate, plan = rate, (length, expected)
+        pays = best_rate > MARGIN / (draft_s + cost(1))
+        length, expected = plan or (0, 1.0)
+        self._plan = _Plan(length, expected, pays=pays)
+        return length if pays else 0
+
+    def _expectation(self) -> str:
+        """Acceptance as expected and at break-even, of the newest draft at its best length."""
+        plan = self._plan
+        if plan is None or not plan.length:
+            return ""
+        # What drafting takes is spent whether the draft is verified or not, as in the choice itself.
+        draft_s = self._draft_s if self.cost.known else 0.0
+        needed = (draft_s + self.cost(plan.length + 1)) / (draft_s + self.cost(1)) * MARGIN
+        alpha, least = acceptance_for(plan.expected, plan.length), acceptance_for(needed, plan.length)
+        even = "beyond 100 %" if least is None else f"{100 * least:.0f} %"
+        tokens = f"{plan.length} {'tokens' if plan.length > 1 else 'token'}"
+        return f", {tokens}: acceptance {100 * (alpha or 0.0):.0f} %, break-even {even}"
 
     def _settle(self, tokens: Sequence[int]) -> None:
         """Compare earlier drafts with what has been said since, once enough has been said to judge them."""
