@@ -27,6 +27,7 @@ from localspec.messages import (
     Note,
     PrefillProgress,
     Reply,
+    SpeculationChanged,
     Step,
 )
 from localspec.text import printable
@@ -45,10 +46,11 @@ class ReplyStream:
     Args:
         client: a started engine.
         out: where text goes as it becomes certain; None keeps it for the returned reply.
-        recorder: takes the counters of every step.
+        recorder: takes the counters of every step, and why the draft length is chosen as it is.
 
     Attributes:
         tokens: the tokens of the reply so far.
+        reason: why speculation is as it is, in the engine's newest words.
     """
 
     def __init__(self, client: EngineClient, out: TextIO | None, recorder: Recorder | None = None) -> None:
@@ -56,6 +58,8 @@ class ReplyStream:
         self._out = out
         self._recorder = recorder
         self.tokens: list[EmittedToken] = []
+        self.reason = ""
+        self._index = 0
         self._status = StatusLine()
         self._last = "\n"
         self._streamed = 0
@@ -82,6 +86,7 @@ class ReplyStream:
         while True:
             for event in self._client.events(timeout=POLL_S):
                 if isinstance(event, Loaded):
+                    self._because(event.info.speculation_reason)
                     self._send(request)
                     asked = True
                 elif isinstance(event, Finished):
@@ -105,8 +110,11 @@ class ReplyStream:
             self._streamed += len(event.text)
             self._write(event.text)
             self.tokens += event.tokens
+            self._index = event.stats.index + 1
             if self._recorder is not None:
                 self._recorder.write(event.stats)
+        elif isinstance(event, SpeculationChanged):
+            self._because(event.reason)
         elif isinstance(event, LoadProgress):
             self._status.show(f"loading {name} {event.fraction:.0%}")
         elif isinstance(event, PrefillProgress):
@@ -122,6 +130,11 @@ class ReplyStream:
             # What follows the reason speaks of a chat that goes on.
             reason = event.message.rstrip(".").partition("; the next message")[0]
             raise EngineDiedError(f"{reason}; the reply is incomplete, run the command again.")
+
+    def _because(self, reason: str) -> None:
+        self.reason = reason
+        if self._recorder is not None:
+            self._recorder.reason(reason, self._index)
 
     def _write(self, text: str) -> None:
         if self._out is None or not text:

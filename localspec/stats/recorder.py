@@ -1,5 +1,7 @@
 """Recordings of steps as JSON lines: one object a step, preceded by one header object.
 
+Between steps stand lines that say why the controller decides as it does, where that changed.
+
 The format is append-only and survives a crash: a torn last line is ignored on reading.
 """
 
@@ -38,6 +40,10 @@ class Recorder:
         """Append one step."""
         self._line(asdict(stats))
 
+    def reason(self, text: str, index: int) -> None:
+        """Append why the controller decides as it does from about step `index` on."""
+        self._line({"reason": text, "index": index})
+
     def close(self) -> None:
         """Flush and close the file."""
         try:
@@ -68,7 +74,7 @@ class Recorder:
 
 
 def read_steps(path: Path) -> Iterator[StepStats]:
-    """Steps of a recording, in order; a torn last line is dropped.
+    """Steps of a recording, in order; reasons are skipped, and a torn last line is dropped.
 
     Raises:
         UsageError: the file is missing, is no recording, or has a broken line before its last.
@@ -83,6 +89,8 @@ def read_steps(path: Path) -> Iterator[StepStats]:
             if number == 1:
                 if value.get("localspec_recording") != FORMAT:
                     raise UsageError(f"{path} is not a recording of this version of localspec.")
+                continue
+            if "reason" in value:
                 continue
             # Counters that came later have defaults: they are missing in older recordings.
             yield StepStats(**{name: value[name] for name in _FIELDS if name in value})

@@ -121,6 +121,7 @@ class Worker:
             self.reply(command, ["word " * 1000] * 100)
         else:
             self.emit(messages.Note("2 old turns were dropped."))
+            self.emit(messages.SpeculationChanged(True, "none", "off: acceptance 22 %, break-even 38 %"))
             self.reply(command, ["Hal", "lo, ", "Wörld \x1b[31m日本"])
 
     def talk_until_cancelled(self, command: messages.Generate) -> None:

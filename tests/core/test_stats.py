@@ -74,8 +74,10 @@ def test_a_recording_reads_back(tmp_path: Path):
     path = tmp_path / "steps.jsonl"
     with Recorder(path, {"model": "scripted"}) as recorder:
         for index in range(3):
+            recorder.reason(f"tier {index}", index)
             recorder.write(step(index))
     assert list(read_steps(path)) == [step(index) for index in range(3)]
+    assert path.read_text().count('{"reason":"tier ') == 3
 
 
 def test_a_recording_of_before_trees_still_reads(tmp_path: Path):

@@ -86,6 +86,9 @@ class ChatScreen(Screen[None]):
         self.chat.handle(frame.events)
         for event in frame.events:
             if isinstance(event, SpeculationChanged) and self._toggled:
+                if event.enabled and not self.chat.state.wanted:
+                    # On its way already: while it is on, other reasons come by themselves.
+                    continue
                 self._toggled = False
                 self.hint(f"Speculation: {event.reason}.")
         self._refresh_figures()
