@@ -64,6 +64,7 @@ class LiveState:
         reply: counters of the current reply, or of the last one.
         plain: its steps without a draft, from which the base rate is measured.
         rates: tokens per second, one point per `SAMPLE_NS` of engine time.
+        lengths: verified draft tokens a step, means over the same times.
         context_used: tokens in the context, None before the first prompt.
     """
 
@@ -81,6 +82,7 @@ class LiveState:
         self.reason = ""
         self.context_used: int | None = None
         self.rates: deque[float] = deque(maxlen=SAMPLES)
+        self.lengths: deque[float] = deque(maxlen=SAMPLES)
         self.begin_reply()
 
     def begin_reply(self) -> None:
@@ -88,6 +90,7 @@ class LiveState:
         self.reply = Tally()
         self.plain = Tally()
         self._window = RateWindow()
+        self._sampled = Tally()
         self._next_sample_ns = SAMPLE_NS
 
     @property
@@ -106,6 +109,13 @@ class LiveState:
         if self.phase is Phase.WRITING:
             return self._window.rate()
         return self.reply.tokens_per_second
+
+    @property
+    def draft_length(self) -> float | None:
+        """Verified draft tokens a step: lately while writing, of the whole reply afterwards."""
+        if self.phase is Phase.WRITING and self.lengths:
+            return self.lengths[-1]
+        return self.reply.drafted / self.reply.steps if self.reply.steps else None
 
     @property
     def base_rate(self) -> float | None:
@@ -167,9 +177,12 @@ class LiveState:
         if stats.drafted == 0:
             self.plain.add(stats)
         self._window.add(stats)
+        self._sampled.add(stats)
         self.context_used = stats.position + stats.emitted
         if stats.time_ns >= self._next_sample_ns:
             rate = self._window.rate()
             if rate is not None:
                 self.rates.append(rate)
+            self.lengths.append(self._sampled.drafted / self._sampled.steps)
+            self._sampled = Tally()
             self._next_sample_ns = stats.time_ns - stats.time_ns % SAMPLE_NS + SAMPLE_NS

@@ -88,6 +88,15 @@ def test_the_panel_shows_what_the_steps_add_up_to() -> None:
     assert any("212 MiB (psutil)" in row for row in rows)
 
 
+def test_the_panel_plots_the_draft_length_over_time() -> None:
+    state = played(*[(8, 4)] * 25, *[(0, 0)] * 25, *[(4, 4)] * 25)
+    assert list(state.lengths) == [8.0, 0.0, 4.0]
+    assert state.draft_length == 4.0
+    assert "length █▁▅" + " " * 17 + "4.00" in texts(panel_rows(state, 31, 36))
+    state.begin_reply()
+    assert (len(state.lengths), state.phase) == (3, Phase.WRITING)
+
+
 def test_a_lossy_rule_is_marked_in_the_panel_and_under_replies() -> None:
     state = played((4, 2))
     assert "lossy" not in "".join(texts(panel_rows(state, 31, 36)))

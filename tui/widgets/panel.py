@@ -115,8 +115,16 @@ def _speculation(state: LiveState, width: int) -> list[Row]:
         spread([("SPECULATION", "title")], [(word, style), (f" · {state.draft}", "muted")], width),
         _pair("accepted", figures.percent(tally.acceptance_rate), width),
         _pair("tokens per pass", figures.decimal(tally.acceptance_length), width),
+        _lengths(state, width),
         *_rule(state, width),
     ]
+
+
+def _lengths(state: LiveState, width: int) -> Row:
+    """The draft length, and its course over time."""
+    label = "length "
+    spark = figures.sparkline(list(state.lengths), max(width - len(label) - 6, 0))
+    return spread([(label, "muted"), (spark, "bar")], [(figures.decimal(state.draft_length), "value")], width)
 
 
 def _rule(state: LiveState, width: int) -> list[Row]:
