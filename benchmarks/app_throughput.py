@@ -32,7 +32,18 @@ def main() -> None:
     given = options.parse_args()
     path = model_file(given.model, given.file_type, given.threads)
     command = [sys.executable, "-m", "localspec"]
-    shared = ["--model", str(path), "--draft", given.draft, "--temperature", "0", "--seed", "1"]
+    shared = [
+        "--model",
+        str(path),
+        "--draft",
+        given.draft,
+        "--policy",
+        "fixed",
+        "--temperature",
+        "0",
+        "--seed",
+        "1",
+    ]
     shared += ["--max-tokens", str(given.tokens)]
     shared += [] if given.follow_load else ["--threads", str(given.threads)]
     shares: list[float] = []

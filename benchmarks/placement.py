@@ -9,7 +9,7 @@ from common import COPY_PROMPT, model_file, parser
 from localspec.engine import Engine
 from localspec.messages import Generate, MemoryUse, Reply
 from localspec.runtime.devices import devices
-from localspec.types import EngineOptions, SamplingParams
+from localspec.types import DraftOptions, EngineOptions, SamplingParams
 
 
 def main() -> None:
@@ -22,7 +22,11 @@ def main() -> None:
     has_gpu = any(device.kind in ("gpu", "igpu") for device in found)
     texts = {}
     for name, layers in (("automatic", None), ("half", 15), ("none", 0)) if has_gpu else (("none", 0),):
-        engine = Engine(path, path.stem, EngineOptions(context=4096, gpu_layers=layers))
+        engine = Engine(
+            path,
+            path.stem,
+            EngineOptions(context=4096, gpu_layers=layers, draft=DraftOptions("ngram", policy="fixed")),
+        )
         try:
             replies = {}
             for speculation in (False, True, False, True):

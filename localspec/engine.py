@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.chat.template import ChatTemplate
-from localspec.chat.window import Window, fit
 from localspec.constrained import ConstrainedSampler
-from localspec.control import Controller, FixedLength, Off
-from localspec.drafters import DEFAULT_LENGTH, Drafter, check_spec, has_probs, make_drafter
+from localspec.control import LiveCost
+from localspec.cost_presets import likely_curve
+from localspec.drafting import Drafting
 from localspec.errors import BadLogitsError, PromptTooLongError, UsageError
-from localspec.known_text import KnownText
 from localspec.logprobs import check_logprobs
 from localspec.memory.memory import Memory
 from localspec.messages import (
@@ -32,6 +31,7 @@ from localspec.messages import (
 )
 from localspec.messages import Reply as ReplyMessage
 from localspec.models.gguf import GGUFHeader, read_header
+from localspec.prompting import Prompt, Prompting
 from localspec.runtime.devices import memory_use
 from localspec.runtime.grammar import Grammar
 from localspec.runtime.loading import describe, load
@@ -40,11 +40,10 @@ from localspec.session import Prefilled, Reply, Session, StopRules
 from localspec.stats.metrics import Tally
 from localspec.text import ReplyText
 from localspec.types import DraftOptions, EngineOptions, FinishReason
-from localspec.verify import check_verify, is_exact, make_verifier
+from localspec.verify import is_exact, make_verifier
 
 _MEMORY_EVERY_S = 2.0
-_RESERVE = 512
-"""Tokens kept free for a reply of unknown length, at most a quarter of the context."""
+_REASON_EVERY_S = 0.3
 
 
 def _nothing(event: Event) -> None:
@@ -69,12 +68,8 @@ class _Work:
     first_token_s: float | None = None
     dropped: int = 0
     memory_at: float = 0.0
-
-
-def _check(draft: DraftOptions, verify: str) -> None:
-    """Raise `UsageError` for a drafter that the rule `verify` cannot judge."""
-    check_spec(draft)
-    check_verify(verify, drafter=draft.spec, has_probs=has_probs(draft))
+    reason: str = ""
+    reason_at: float = 0.0
 
 
 def _memory(options: EngineOptions, header: GGUFHeader) -> Memory | None:
@@ -104,21 +99,28 @@ class Engine:
         options: EngineOptions,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        _check(options.draft, options.verify)
+        Drafting.check(options.draft, options.verify)
         began = time.perf_counter()
         header = read_header(path)
         self._memory = _memory(options, header)
         # Before the weights: what it remembers is read while they are.
-        drafter = self._drafter(options.draft)
+        self._drafting = Drafting(options.draft, options.verify, self._memory, enabled=options.speculation)
         self._loaded = load(path, options, progress, header)
         model = self._loaded.model
         self._name = name
-        self._draft = options.draft
         self._verify = options.verify
-        self._enabled = options.speculation and options.draft.spec != "none"
-        self.session = Session(self._loaded.context, model, drafter=drafter, controller=self._controller())
+        whole = self._loaded.gpu_layers > model.layers
+        self._drafting.attach(
+            self._loaded.context, LiveCost(likely_curve(header.file_type or "", on_gpu=whole))
+        )
+        self.session = Session(
+            self._loaded.context,
+            model,
+            drafter=self._drafting.drafter,
+            controller=self._drafting.controller(),
+        )
         try:
-            self._template = ChatTemplate(
+            template = ChatTemplate(
                 options.chat_template or model.chat_template,
                 bos=model.token_text(model.bos),
                 eos=model.token_text(model.eos),
@@ -126,7 +128,7 @@ class Engine:
         except BaseException:
             self._loaded.close()
             raise
-        self._known = KnownText()
+        self._prompting = Prompting(template, model, self._loaded.context.capacity)
         self.load_s = time.perf_counter() - began
 
     @property
@@ -146,8 +148,9 @@ class Engine:
     @property
     def speculation(self) -> SpeculationChanged:
         """Whether speculation is on, with which drafter, and why not."""
-        enabled = self._enabled and self._loaded.context.can_trim
-        return SpeculationChanged(enabled, self._draft.spec, self.session.controller.reason)
+        return SpeculationChanged(
+            self._drafting.enabled, self._drafting.options.spec, self.session.controller.reason
+        )
 
     def memory(self) -> MemoryUse:
         """Memory in use now."""
@@ -162,8 +165,8 @@ class Engine:
 
     def set_speculation(self, enabled: bool) -> SpeculationChanged:
         """Switch speculation on or off from the next step on."""
-        self._enabled = enabled and self._draft.spec != "none"
-        self.session.controller = self._controller()
+        self._drafting.switch(enabled)
+        self.session.controller = self._drafting.controller()
         return self.speculation
 
     def set_drafter(self, options: DraftOptions) -> SpeculationChanged:
@@ -172,31 +175,9 @@ class Engine:
         Raises:
             UsageError: an unknown one, or one that the rule of verification cannot judge.
         """
-        _check(options, self._verify)
-        drafter = self._drafter(options)
-        self._draft = options
-        self._enabled = options.spec != "none"
-        self.session.use_drafter(drafter)
-        self.session.controller = self._controller()
+        self.session.use_drafter(self._drafting.use(options))
+        self.session.controller = self._drafting.controller()
         return self.speculation
-
-    def _drafter(self, options: DraftOptions) -> Drafter:
-        drafter = make_drafter(options, self._memory)
-        if self._memory is not None and drafter.remembers:
-            self._memory.load()
-        return drafter
-
-    def _controller(self) -> Controller:
-        if self._draft.spec == "none":
-            return Off("no drafter was chosen")
-        if not self._loaded.context.can_trim:
-            return Off("this model's state cannot be rolled back")
-        if not self._enabled:
-            return Off("switched off")
-        length = self._draft.length or DEFAULT_LENGTH
-        leaves = min(self._draft.leaves, self._loaded.context.max_leaves)
-        branches = f" on {leaves} branches" if leaves > 1 else ""
-        return FixedLength(length, f"on, up to {length} draft tokens a step{branches}", leaves=leaves)
 
     # --- replies
 
@@ -254,6 +235,8 @@ class Engine:
         rules = StopRules(request.max_tokens, request.stop, request.ignore_eos, cancelled)
         # A rule may learn while it judges: a new one each time, so that a reply depends on its seed alone.
         self.session.verifier = make_verifier(self._verify)
+        self.session.controller.begin()
+        work.reason = self.session.controller.reason
         self._prefill(work)
         try:
             while work.reply.finish_reason is None:
@@ -267,7 +250,7 @@ class Engine:
 
     def _prefill(self, work: _Work) -> None:
         """Bring prompt and reply so far into the cache, with older turns dropped where they do not fit."""
-        prompt = self._prompt(work)
+        prompt = self._prompt(work).tokens
         emit, request = work.emit, work.request
         began = time.perf_counter()
         if self._memory is not None:
@@ -297,10 +280,24 @@ class Engine:
                 work.first_token_s = now - work.started
             work.tally.add(emission.stats)
             work.emit(Step(work.request.id, emission.text, emission.tokens, emission.stats))
+            if problem := self._drafting.take_problem():
+                self.session.controller = self._drafting.controller()
+                work.emit(Note(f"{problem} The chat goes on without drafts."))
+                work.emit(self.speculation)
+            if now - work.reason_at > _REASON_EVERY_S or work.reply.finish_reason:
+                work.reason_at = now
+                self._tell_reason(work)
             if now - work.memory_at > _MEMORY_EVERY_S:
                 work.memory_at = now
                 work.emit(MemoryChanged(self.memory()))
         return work.reply.finish_reason
+
+    def _tell_reason(self, work: _Work) -> None:
+        """Say why speculation is as it is, where that is news."""
+        state = self.speculation
+        if state.reason != work.reason:
+            work.reason = state.reason
+            work.emit(state)
 
     def _make_room(self, work: _Work) -> None:
         """The context filled up in the middle of a reply: go on without the oldest turns."""
@@ -329,11 +326,8 @@ class Engine:
         if not work.whole:
             # The prompt was cancelled half read: the session holds only its beginning.
             return
-        data = b"".join(map(vocabulary.token_bytes, said))
-        if not work.prompt_text or data != reply.text.text.encode():
-            return
         prompt = self.session.tokens[: len(self.session.tokens) - len(reply.token_ids)]
-        self._known = KnownText(work.prompt_text + reply.text.text, prompt + said)
+        self._prompting.said(work.prompt_text, prompt, reply.text.text, said)
 
     def _finished(self, work: _Work) -> Finished:
         tally, prefilled, reply = work.tally, work.prefilled, work.reply
@@ -359,35 +353,16 @@ class Engine:
         work.emit(MemoryChanged(self.memory()))
         return Finished(work.request.id, message, len(self.session.tokens))
 
-    # --- prompts
-
-    def _prompt(self, work: _Work) -> list[int]:
-        """Tokens of the prompt and of the reply so far; drops turns that do not fit and says so."""
-        request, said = work.request, work.reply.token_ids
-        if request.prompt is not None:
-            work.prompt_text = request.prompt
-            return self._tokens(request.prompt) + said
-        capacity = self._loaded.context.capacity
-        reserve = min(request.max_tokens or _RESERVE, _RESERVE, capacity // 4)
-        window = fit(
-            request.messages,
-            count=lambda messages: len(self._tokens(self._template.render(messages))),
-            limit=capacity,
-            reserve=reserve + len(said),
-        )
-        self._tell_dropped(work, window)
-        work.prompt_text = self._template.render(window.messages)
-        return self._tokens(work.prompt_text) + said
-
-    def _tell_dropped(self, work: _Work, window: Window) -> None:
-        if window.dropped > work.dropped:
-            work.dropped = window.dropped
+    def _prompt(self, work: _Work) -> Prompt:
+        """The prompt and the reply so far; says which turns it leaves out."""
+        prompt = self._prompting.prompt(work.request, work.reply.token_ids)
+        work.prompt_text = prompt.text
+        if prompt.dropped > work.dropped:
+            work.dropped = prompt.dropped
             work.emit(
                 Note(
                     f"The context of {self._loaded.context.capacity} tokens is full: the oldest "
-                    f"{window.dropped} messages are no longer sent to the model."
+                    f"{prompt.dropped} messages are no longer sent to the model."
                 )
             )
-
-    def _tokens(self, text: str) -> list[int]:
-        return self._known.tokenize(text, self._loaded.model)
+        return prompt

@@ -34,9 +34,10 @@ class _Group(BaseModel):
 
 
 class DraftSettings(_Group):
-    """Who drafts; `draft = "ngram"` is short for the first of these."""
+    """Who drafts; `draft = "suffix"` is short for the first of these."""
 
-    spec: str = Field(default="ngram", description="Drafting method, as for --draft.")
+    spec: str = Field(default="auto", description="Drafting method, as for --draft.")
+    policy: str = Field(default="cost", description="What chooses the draft length, as for --policy.")
     length: int | None = Field(default=None, ge=1, description="Draft tokens a step at most.")
     ngram_min: int = Field(default=2, ge=1, description="Shortest match of the n-gram drafter, in tokens.")
     ngram_max: int = Field(default=5, ge=1, description="Longest match of the n-gram drafter, in tokens.")
@@ -149,6 +150,7 @@ _FLAGS: dict[str, tuple[str, ...]] = {
     "draft": ("draft", "spec"),
     "draft_length": ("draft", "length"),
     "draft_leaves": ("draft", "leaves"),
+    "policy": ("draft", "policy"),
     "memory": ("memory", "enabled"),
     "system": ("chat", "system_prompt"),
     "max_tokens": ("chat", "max_tokens"),

@@ -262,17 +262,19 @@ class ChatMessage:
 class DraftOptions:
     """Which drafter, and its settings. `spec` is the value of `--draft`.
 
-    `length` draft tokens a step at most, on `leaves` branches at most. The n-gram drafter's are described
-    with `localspec.drafters.ngram.NgramDrafter`.
+    `policy` chooses how much of it is drafted, see `localspec.control`: `length` draft tokens a step at most
+    (exactly so many with the policy "fixed"), on `leaves` branches at most. The n-gram drafter's are
+    described with `localspec.drafters.ngram.NgramDrafter`.
     """
 
-    spec: str = "ngram"
+    spec: str = "auto"
     length: int | None = None
     ngram_min: int = 2
     ngram_max: int = 5
     ngram_pick: str = "recent"
     ngram_min_hits: int = 1
     leaves: int = 1
+    policy: str = "cost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ class Bench:
                 gpu_layers=settings.gpu_layers,
                 flash_attention=settings.flash_attention,
                 kv_type=settings.kv_type,
-                draft=DraftOptions(draft, max(settings.lengths) if draft != "none" else None),
+                draft=DraftOptions(draft, max(settings.lengths) if draft != "none" else None, policy="fixed"),
             )
             for draft in dict.fromkeys(("none", *settings.drafts))
         }

@@ -41,13 +41,19 @@ ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", metavar="NAME|PATH", help="A known model or a GGUF file.")
 ]
 DraftOption = Annotated[
-    str | None, typer.Option("--draft", "-d", metavar="METHOD", help="Who drafts: none or ngram.")
+    str | None, typer.Option("--draft", "-d", metavar="METHOD", help="Who drafts: auto, suffix, ngram, none.")
 ]
 DraftLengthOption = Annotated[
     int | None, typer.Option("--draft-length", metavar="N", help="Draft tokens a step at most.")
 ]
 DraftLeavesOption = Annotated[
     int | None, typer.Option("--draft-leaves", metavar="N", help="Branches of a draft at most; 1 is a chain.")
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy", metavar="POLICY", help="What chooses the draft length: cost measures, fixed:N is fixed."
+    ),
 ]
 NgramMinOption = Annotated[
     int | None, typer.Option("--ngram-min", metavar="N", help="Shortest match of n-gram drafts, in tokens.")
@@ -151,6 +157,7 @@ class Flags:
     draft: DraftOption
     draft_length: DraftLengthOption
     draft_leaves: DraftLeavesOption
+    policy: PolicyOption
     ngram_min: NgramMinOption
     ngram_max: NgramMaxOption
     ngram_pick: NgramPickOption
@@ -242,6 +249,7 @@ def plan(flags: Flags) -> Plan:
         ModelFileError: a file that is no model.
     """
     from localspec import settings as config
+    from localspec.control import check_policy
     from localspec.drafters import check_spec, has_probs
     from localspec.models.gguf import read_header
     from localspec.models.registry import resolve
@@ -253,6 +261,7 @@ def plan(flags: Flags) -> Plan:
     settings = config.merge(config.load_settings(), **given)
     engine = config.engine_options(settings, chat_template=template, remember=True)
     check_spec(engine.draft)
+    check_policy(engine.draft.policy)
     check_verify(engine.verify, drafter=engine.draft.spec, has_probs=has_probs(engine.draft))
     model = resolve(settings.model)
     if model.path is not None:

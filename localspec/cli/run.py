@@ -105,7 +105,7 @@ def run(
         # An engine that has answered ends by itself at once; another is not worth waiting for.
         client.close(timeout=0.0 if reply is None else 3.0)
     if as_json:
-        told = _as_json(reply, plan)
+        told = _as_json(reply, plan, stream.reason)
         if logprobs is not None:
             told["logprobs"] = _logprobs(stream.tokens)
         sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
@@ -182,7 +182,7 @@ def _stop_strings(given: list[str]) -> tuple[str, ...]:
     return tuple(common.check_text(text, "A --stop text") for text in given)
 
 
-def _as_json(reply: Reply, plan: common.Plan) -> dict[str, Any]:
+def _as_json(reply: Reply, plan: common.Plan, reason: str) -> dict[str, Any]:
     """The one object of `--json`; other programs read these names."""
     from localspec.verify import is_exact
 
@@ -192,6 +192,8 @@ def _as_json(reply: Reply, plan: common.Plan) -> dict[str, Any]:
         "finish_reason": reply.finish_reason,
         "model": plan.model.name,
         "draft": plan.engine.draft.spec,
+        "policy": plan.engine.draft.policy,
+        "reason": reason,
         "verify": plan.engine.verify,
         "exact": is_exact(plan.engine.verify),
         "seed": reply.seed,

@@ -9,6 +9,7 @@ from localspec.drafters.base import Drafter, Needs
 from localspec.drafters.ngram import NgramDrafter, check_lengths
 from localspec.drafters.ngram_pick import check_pick
 from localspec.drafters.none import NoDrafter
+from localspec.drafters.suffix import SuffixDrafter
 from localspec.drafters.suffix_arctic import ArcticDrafter
 from localspec.errors import UsageError
 from localspec.trees import MAX_LEAVES
@@ -17,7 +18,16 @@ from localspec.types import DraftOptions
 if TYPE_CHECKING:
     from localspec.memory.memory import Memory
 
-__all__ = ["DEFAULT_LENGTH", "METHODS", "Drafter", "Needs", "check_spec", "has_probs", "make_drafter"]
+__all__ = [
+    "DEFAULT_LENGTH",
+    "LONGEST",
+    "METHODS",
+    "Drafter",
+    "Needs",
+    "check_spec",
+    "has_probs",
+    "make_drafter",
+]
 
 METHODS: dict[str, Callable[[DraftOptions, Memory | None], Drafter]] = {
     # Every maker takes the options and the memory of earlier replies, whether it uses them or not.
@@ -25,6 +35,9 @@ METHODS: dict[str, Callable[[DraftOptions, Memory | None], Drafter]] = {
     "ngram": lambda options, memory: NgramDrafter(  # noqa: ARG005
         options.ngram_min, options.ngram_max, options.ngram_pick, options.ngram_min_hits
     ),
+    "suffix": lambda options, memory: SuffixDrafter(memory),  # noqa: ARG005
+    # What pays best on most texts without a further model; its drafts carry the name of their own source.
+    "auto": lambda options, memory: SuffixDrafter(memory),  # noqa: ARG005
     "suffix:arctic": lambda options, memory: ArcticDrafter(memory),  # noqa: ARG005
 }
 
@@ -32,7 +45,10 @@ WITH_PROBS: frozenset[str] = frozenset()
 """Methods that draw their tokens from distributions and hand these out as `Draft.probs`."""
 
 DEFAULT_LENGTH = 8
-"""Draft tokens a step where the user gives no `--draft-length`."""
+"""Draft tokens a step of a fixed length where the user gives no `--draft-length`."""
+
+LONGEST = 48
+"""Draft tokens a step at most where a policy chooses and the user gives no `--draft-length`."""
 
 
 def check_spec(options: DraftOptions) -> None:

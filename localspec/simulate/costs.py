@@ -9,6 +9,7 @@ from pathlib import Path
 from localspec.bench.records import ModelFile
 from localspec.bench.report import store
 from localspec.cost import CostCurve
+from localspec.cost_presets import CURVES, TOKEN_MS
 from localspec.errors import NotFoundError, UsageError
 
 
@@ -32,33 +33,7 @@ class PassCost:
         return self.ratios if self.token_ms is None else self.ratios.scaled(self.token_ms * 1e-3)
 
 
-# Passes over n tokens of SmolLM2 135M on two CPU cores with AVX-512. The GPU's are two figures for a consumer
-# card, 5.7 ms and 7.8 ms for nine tokens; what lies between and beyond is drawn straight.
-_SIZES = (1, 2, 3, 4, 5, 8, 9, 12, 16, 24, 32)
-PRESETS = {
-    "gpu": PassCost("gpu", CostCurve({1: 1.0, 9: 1.4}), 5.7),
-    "cpu-bf16": PassCost(
-        "cpu-bf16",
-        CostCurve(
-            dict(zip(_SIZES, (1, 1.43, 1.54, 1.95, 1.88, 2.14, 2.11, 2.54, 2.85, 3.75, 4.66), strict=True))
-        ),
-        7.5,
-    ),
-    "cpu-q4_0": PassCost(
-        "cpu-q4_0",
-        CostCurve(
-            dict(zip(_SIZES, (1, 1.67, 2.19, 2.46, 2.63, 3.18, 3.95, 3.5, 3.91, 5.73, 7.31), strict=True))
-        ),
-        4.7,
-    ),
-    "cpu-q4_1": PassCost(
-        "cpu-q4_1",
-        CostCurve(
-            dict(zip(_SIZES, (1, 2.16, 2.69, 3.26, 4.02, 5.01, 5.91, 6.89, 9.28, 13.6, 17.5), strict=True))
-        ),
-        5.1,
-    ),
-}
+PRESETS = {name: PassCost(name, curve, TOKEN_MS[name]) for name, curve in CURVES.items()}
 """Curves to compare with, from measurements made while localspec was designed."""
 
 _HELP = f"a bench's JSON file, one of {', '.join(PRESETS)}, or points such as 1:1,2:1.4,9:2.1"

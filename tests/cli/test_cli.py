@@ -41,7 +41,7 @@ def test_both_verbs_take_the_shared_options(localspec: Command, verb: str) -> No
     shared = (
         "--model --draft --draft-length --temperature --top-k --top-p --min-p --seed --max-tokens --context"
     )
-    more = "--draft-leaves --verify --threads --gpu-layers --debug"
+    more = "--draft-leaves --policy --verify --threads --gpu-layers --debug"
     more += " --ngram-min --ngram-max --ngram-pick --ngram-min-hits"
     more += " --repeat-penalty --presence-penalty --frequency-penalty --system"
     last = "--flash-attention --no-flash-attention --kv-type --chat-template --record"

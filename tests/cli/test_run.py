@@ -45,6 +45,8 @@ def test_json_is_the_one_object_of_the_contract(scripted: Command, tiny_gguf: Pa
             "finish_reason",
             "model",
             "draft",
+            "policy",
+            "reason",
             "verify",
             "exact",
             "seed",
@@ -57,6 +59,7 @@ def test_json_is_the_one_object_of_the_contract(scripted: Command, tiny_gguf: Pa
     assert (reply["token_ids"], reply["finish_reason"], reply["model"]) == ([7, 8], "stop", "tiny")
     assert (reply["draft"], reply["seed"], reply["sampling"]["seed"]) == ("none", 9, 9)
     assert (reply["verify"], reply["exact"]) == ("coupled", True)
+    assert reply["reason"] == "off: acceptance 22 %, break-even 38 %"
     assert list(reply["timings"]) == [
         *("load_s", "prompt_tokens", "cached_tokens", "prompt_s", "time_to_first_token_s"),
         *("generated_tokens", "generation_s", "tokens_per_second"),
@@ -96,6 +99,8 @@ def test_every_option_reaches_the_engine(scripted: Command, tiny_gguf: Path, tmp
         "5",
         "--draft-leaves",
         "3",
+        "--policy",
+        "fixed",
         "--verify",
         "block",
         "--temperature",
@@ -122,6 +127,7 @@ def test_every_option_reaches_the_engine(scripted: Command, tiny_gguf: Path, tmp
     assert load["path"] == str(tiny_gguf)
     engine = load["options"]
     assert (engine["draft"]["spec"], engine["draft"]["length"], engine["draft"]["leaves"]) == ("ngram", 5, 3)
+    assert engine["draft"]["policy"] == "fixed"
     assert engine["verify"] == "block"
     assert (engine["context"], engine["threads"], engine["gpu_layers"]) == (512, 1, 0)
     assert (engine["flash_attention"], engine["kv_type"]) == (False, "q8_0")
@@ -171,6 +177,8 @@ def test_seeds_differ_unless_given(scripted: Command, tiny_gguf: Path) -> None:
         (["Hi", "--stop", ""], b"", "--stop needs some text"),
         (["Hi", "--raw", "--system", "x"], b"", "--system has no place beside --raw"),
         (["Hi", "--draft", "magic"], b"", "magic"),
+        (["Hi", "--policy", "luck"], b"", "There is no policy 'luck'"),
+        (["Hi", "--policy", "fixed:0"], b"", "A fixed draft length is 1 or more, not '0'"),
         (["Hi", "--temperature", "nan"], b"", "temperature"),
         (["Hi", "--temperature", "-1"], b"", "--temperature"),
         (["Hi", "--top-p", "1.5"], b"", "--top-p"),
@@ -180,7 +188,7 @@ def test_seeds_differ_unless_given(scripted: Command, tiny_gguf: Path) -> None:
         (["Hi", "--draft-leaves", "17"], b"", "--draft-leaves"),
         (["Hi", "--top-p", "0"], b"", "--top-p"),
         (["Hi", "--verify", "luck"], b"", "There is no verification rule 'luck'; use one of: coupled, "),
-        (["Hi", "--verify", "adasd"], b"", "the drafter 'ngram' has no distribution"),
+        (["Hi", "--verify", "adasd"], b"", "the drafter 'auto' has no distribution"),
         (["Hi", "--verify", "adasd", "--draft", "none"], b"", "'none' has no distribution"),
         (["Hi", "--seed", "-1"], b"", "--seed"),
     ],

@@ -87,7 +87,7 @@ def test_a_second_turn_prefills_only_what_is_new(engine: Engine):
 
 
 def test_speculation_accepts_on_a_copy_and_counts_agree(engine: Engine):
-    engine.set_drafter(DraftOptions("ngram"))
+    engine.set_drafter(DraftOptions("ngram", policy="fixed"))
     events: list[Event] = []
     reply = engine.generate(Generate(3, (user(COPY),), sampling=GREEDY, max_tokens=60), events.append).reply
     steps = [event for event in events if isinstance(event, Step)]

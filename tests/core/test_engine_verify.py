@@ -85,13 +85,13 @@ def test_what_cannot_go_together_is_refused_before_anything_is_loaded(tmp_path: 
 
 
 def test_branches_are_drafted_where_they_are_asked_for(answer):
-    engine, _, steps = answer(draft=DraftOptions("ngram", 12, ngram_min=1, leaves=4))
+    engine, _, steps = answer(draft=DraftOptions("ngram", 12, ngram_min=1, leaves=4, policy="fixed"))
     assert engine.speculation.reason == "on, up to 12 draft tokens a step on 4 branches"
     assert engine.session.context.max_leaves == 16
     assert 1 < max(step.leaves for step in steps) <= 4
     assert all(step.positions <= step.drafted <= 12 for step in steps)
     assert any(step.leaves > 1 and step.accepted for step in steps)
-    _, _, chains = answer(draft=DraftOptions("ngram", 12, ngram_min=1))
+    _, _, chains = answer(draft=DraftOptions("ngram", 12, ngram_min=1, policy="fixed"))
     assert {step.leaves for step in chains} == {1}
 
 

@@ -280,7 +280,7 @@ def engines(smollm2_path: Path) -> Iterator[dict[str, Engine]]:
         spec: Engine(
             smollm2_path,
             "smollm2",
-            EngineOptions(context=512, threads=1, draft=DraftOptions(spec=spec, length=6)),
+            EngineOptions(context=512, threads=1, draft=DraftOptions(spec=spec, length=6, policy="fixed")),
         )
         for spec in ("none", "ngram")
     }
@@ -336,7 +336,7 @@ def test_constrained_replies_parse_and_are_those_without_speculation(engines: di
 
 
 def test_trees_and_lossy_rules_keep_to_the_grammar_too(smollm2_path: Path):
-    for options in ({"draft": DraftOptions("ngram", 12, leaves=4)}, {"verify": "typical"}):
+    for options in ({"draft": DraftOptions("ngram", 12, leaves=4, policy="fixed")}, {"verify": "typical"}):
         engine = Engine(smollm2_path, "smollm2", EngineOptions(context=512, threads=1, **options))
         try:
             reply, steps = asked(engine, 1)

@@ -48,7 +48,16 @@ def test_tokens_need_no_model(file, monkeypatch):
 
 def test_the_n_gram_family_side_by_side(file):
     code, out, _ = call(
-        file, "--json", "--ngram-pick", "recent,frequent,first", "--ngram-min", "1,3", "--ngram-max", "2,4"
+        file,
+        "--json",
+        "--draft",
+        "ngram",
+        "--ngram-pick",
+        "recent,frequent,first",
+        "--ngram-min",
+        "1,3",
+        "--ngram-max",
+        "2,4",
     )
     assert code == 0
     found = [row["ngram"] for row in json.loads(out)["rows"]]
@@ -59,7 +68,9 @@ def test_the_n_gram_family_side_by_side(file):
 
 def test_settings_are_the_defaults(file, private_home):
     (private_home / "config").mkdir()
-    (private_home / "config" / "config.toml").write_text('[draft]\nlength = 3\nngram_pick = "first"\n')
+    (private_home / "config" / "config.toml").write_text(
+        '[draft]\nspec = "ngram"\nlength = 3\nngram_pick = "first"\n'
+    )
     code, out, err = call(file, "--json")
     assert code == 0, err
     assert [row["label"] for row in json.loads(out)["rows"]] == ["ngram 3, first"]
@@ -77,8 +88,8 @@ def test_settings_are_the_defaults(file, private_home):
         (["FILE", "--token-ms", "-1"], 2, "--token-ms"),
         (["FILE", "--draft-length", "0"], 2, "--draft-length: 0 is out of range"),
         (["FILE", "--leaves", "17"], 2, "1 to 16 branches"),
-        (["FILE", "--ngram-min", "7"], 2, "min 7, max 5"),
-        (["FILE", "--ngram-pick", "best"], 2, "no n-gram pick 'best'"),
+        (["FILE", "--draft", "ngram", "--ngram-min", "7"], 2, "min 7, max 5"),
+        (["FILE", "--draft", "ngram", "--ngram-pick", "best"], 2, "no n-gram pick 'best'"),
         (["FILE", "--prompt-tokens", "0"], 2, "--prompt-tokens must be 1 or more"),
         (["--from-history"], 2, "There is no conversation with a complete reply yet"),
         (["--tasks", "telepathy"], 2, 'no bench task "telepathy"'),
@@ -93,7 +104,7 @@ def test_bad_input_is_one_sentence(file, args, code, words):
 
 
 def test_as_a_process(file):
-    command = [sys.executable, "-m", "localspec", "simulate", file, "--per-reply"]
+    command = [sys.executable, "-m", "localspec", "simulate", file, "--draft", "ngram", "--per-reply"]
     done = subprocess.run(command, capture_output=True, env=environment(), timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     text = done.stdout.decode()

@@ -1,0 +1,117 @@
+"""The engine's side of speculation: which drafter and which policy, on or off, and what they have learnt."""
+
+from __future__ import annotations
+
+from localspec.control import Controller, CostController, LiveCost, Off, check_policy, make_controller
+from localspec.control.estimates import AcceptanceEstimates
+from localspec.drafters import DEFAULT_LENGTH, LONGEST, check_spec, has_probs, make_drafter
+from localspec.drafters.guarded import GuardedDrafter
+from localspec.memory.memory import Memory
+from localspec.target import TargetContext
+from localspec.types import DraftOptions
+from localspec.verify import check_verify
+
+
+class Drafting:
+    """Makes drafters and controllers. Costs and acceptance outlive both: what was learnt stays learnt.
+
+    Args:
+        options: the drafter and the policy to start with.
+        verify: the rule of verification, which has to be able to judge the drafter.
+        memory: earlier replies; read here where the drafter remembers.
+        enabled: whether speculation starts switched on.
+
+    Raises:
+        UsageError: an unknown drafter or policy, or one that the rule cannot judge.
+    """
+
+    def __init__(self, options: DraftOptions, verify: str, memory: Memory | None, *, enabled: bool) -> None:
+        self._verify = verify
+        self._memory = memory
+        self.options = options
+        self.drafter = self._make(options)
+        self._enabled = enabled
+        self._estimates = AcceptanceEstimates()
+        self._controller: Controller | None = None
+        self._told = False
+
+    @staticmethod
+    def check(options: DraftOptions, verify: str) -> None:
+        """Raise `UsageError` for a drafter or policy that there is not, or that `verify` cannot judge."""
+        check_spec(options)
+        check_policy(options.policy)
+        check_verify(verify, drafter=options.spec, has_probs=has_probs(options))
+
+    def attach(self, context: TargetContext, cost: LiveCost) -> None:
+        """Take the context and its costs, before the first controller is asked for."""
+        self._context = context
+        self._cost = cost
+
+    @property
+    def enabled(self) -> bool:
+        """Whether speculation is on and possible."""
+        return self._why_off() is None
+
+    def switch(self, enabled: bool) -> None:
+        """Switch speculation on or off; `controller` is another one then."""
+        self._enabled = enabled
+
+    def use(self, options: DraftOptions) -> GuardedDrafter:
+        """Another drafter and policy; the drafter is returned, the one before is to be closed.
+
+        Raises:
+            UsageError: as for the constructor; all is as before then.
+        """
+        self.drafter = self._make(options)
+        self.options = options
+        self._enabled = True
+        self._controller = None
+        self._told = False
+        return self.drafter
+
+    def controller(self) -> Controller:
+        """The controller for things as they are."""
+        off = self._why_off()
+        if off is not None:
+            return Off(off)
+        if self._controller is None:
+            self._controller = self._made_controller()
+        return self._controller
+
+    def take_problem(self) -> str | None:
+        """What ended the drafter, the first time it is asked after that; `controller` is another one then."""
+        if self.drafter.problem is None or self._told:
+            return None
+        self._told = True
+        return f"The drafter {self.options.spec} failed ({self.drafter.problem.rstrip('.')})."
+
+    # --- inner steps
+
+    def _why_off(self) -> str | None:
+        if self.options.spec == "none":
+            return "no drafter was chosen"
+        if not self._context.can_trim:
+            return "this model's state cannot be rolled back"
+        if self.drafter.problem is not None:
+            return "the drafter failed"
+        return None if self._enabled else "switched off"
+
+    def _make(self, options: DraftOptions) -> GuardedDrafter:
+        self.check(options, self._verify)
+        drafter = GuardedDrafter(make_drafter(options, self._memory))
+        if self._memory is not None and drafter.remembers:
+            self._memory.load()
+        return drafter
+
+    def _made_controller(self) -> Controller:
+        options = self.options
+        usual = DEFAULT_LENGTH if options.policy.partition(":")[0] == "fixed" else LONGEST
+        controller = make_controller(
+            options.policy,
+            self._cost,
+            longest=options.length or usual,
+            leaves=min(options.leaves, self._context.max_leaves),
+        )
+        if isinstance(controller, CostController):
+            controller.estimates = self._estimates
+        return controller
