@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.bench.energy import EnergyMeter
 from localspec.bench.records import Configuration, Divergence
 from localspec.bench.runs import Run
 from localspec.bench.synthetic import SyntheticDrafter, SyntheticVerifier
-from localspec.control import FixedLength, Off
-from localspec.drafters import DEFAULT_LENGTH, Drafter, make_drafter
+from localspec.control import DEFAULT_POLICY, Controller, FixedLength, LiveCost, Off, make_controller
+from localspec.cost import CostCurve
+from localspec.drafters import DEFAULT_LENGTH, LONGEST, Drafter, make_drafter
 from localspec.drafters.none import NoDrafter
 from localspec.sampling import Sampler
 from localspec.session import Session, StopRules
@@ -22,6 +23,7 @@ from localspec.verify import CoupledVerifier, Verifier, make_verifier
 
 Watch = Callable[[Verifier], Verifier]
 
+NO_DRAFTS = "none"
 _READ_WIDTH = 128
 
 
@@ -62,6 +64,7 @@ class Driver:
         context: the target's cache.
         vocabulary: its tokens.
         clock: nanoseconds, monotonic.
+        pass_ms: T(n) in milliseconds, by n, which policies of draft length go by.
     """
 
     def __init__(
@@ -69,10 +72,12 @@ class Driver:
         context: TargetContext,
         vocabulary: Vocabulary,
         clock: Callable[[], int] = time.perf_counter_ns,
+        pass_ms: Mapping[int, float] | None = None,
     ) -> None:
         self.context = context
         self.vocabulary = vocabulary
         self._clock = clock
+        self._pass_ms = dict(pass_ms or {})
         self._energy = EnergyMeter()
         self._read: tuple[tuple[int, ...], float] | None = None
         self._session = Session(context, vocabulary, drafter=NoDrafter(), controller=Off(), clock=clock)
@@ -131,7 +136,7 @@ class Driver:
 
     def plain(self, reply: Reply, watch: Watch | None = None) -> Run:
         """Plain decoding, through the very step that speculation takes; `watch` may wrap its verifier."""
-        return self.run(reply, NoDrafter(), None, _watched(self.verifier(reply, None), watch))
+        return self.run(reply, NoDrafter(), Off(), _watched(self.verifier(reply, None), watch))
 
     def speculative(
         self,
@@ -144,11 +149,15 @@ class Driver:
 
         Args:
             reply: what is asked.
-            configuration: drafter, length, rule and rates.
+            configuration: drafter, length or policy, rule and rates.
             drafter: one that already remembers something; None makes a new one.
             watch: wraps the verifier in one that looks on.
+
+        Raises:
+            UsageError: a policy without a T(n) to go by.
         """
-        length = configuration.length or DEFAULT_LENGTH
+        # A new one for every reply: what a policy learns in one run must not help it in the next.
+        controller = self.controller(configuration)
         own = drafter or make_drafter(
             DraftOptions(configuration.draft, configuration.length, leaves=configuration.leaves)
         )
@@ -156,18 +165,31 @@ class Driver:
             own = SyntheticDrafter(own, self._sequence(reply))
         try:
             verifier = _watched(self.verifier(reply, configuration), watch)
-            return self.run(reply, own, length, verifier, configuration.leaves)
+            return self.run(reply, own, controller, verifier)
         finally:
             if drafter is None:
                 own.close()
 
-    def run(
-        self, reply: Reply, drafter: Drafter, length: int | None, verifier: Verifier, leaves: int = 1
-    ) -> Run:
-        """One reply; `length` None is plain decoding."""
+    def controller(self, configuration: Configuration) -> Controller:
+        """What chooses the draft length; raises `UsageError` where that needs a T(n) and there is none."""
+        if configuration.draft == NO_DRAFTS:
+            return Off()
+        if configuration.length is not None and configuration.policy is None:
+            return FixedLength(configuration.length, leaves=configuration.leaves)
+        policy = configuration.policy or DEFAULT_POLICY
+        cost = LiveCost(CostCurve(self._pass_ms), self._pass_ms.get(1, 0.0) * 1e-3)
+        return make_controller(
+            policy,
+            cost,
+            longest=configuration.length or (DEFAULT_LENGTH if policy == "fixed" else LONGEST),
+            leaves=configuration.leaves,
+        )
+
+    def run(self, reply: Reply, drafter: Drafter, controller: Controller, verifier: Verifier) -> Run:
+        """One reply of these parts of a session."""
         session = self._session
         session.drafter = drafter
-        session.controller = Off() if length is None else FixedLength(length, leaves=leaves)
+        session.controller = controller
         session.verifier = verifier
         begin = session.prefill(reply.prompt)
         sampler = self.sampler(reply)

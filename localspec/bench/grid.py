@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from localspec.bench.driver import NO_DRAFTS
 from localspec.bench.records import Configuration, Measurement, Mode, Settings
 from localspec.bench.synthetic import parse_rates
 from localspec.bench.tasks import Prompt, Task
 from localspec.drafters import make_drafter
 from localspec.types import DraftOptions
 
-NO_DRAFTS = "none"
 PARALLEL_TASKS = ("copy", "chain", "random")
 """What several sequences are measured on, where the grid has any of them."""
 
@@ -113,10 +113,10 @@ def measured(block: Block, measurements: Iterable[Measurement], runs: int) -> bo
 
 def _together(configurations: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
     """One length of each drafter, the middle one: concurrency changes the gain, whatever the length."""
-    drafts = dict.fromkeys(c.draft for c in configurations if c.draft != NO_DRAFTS and c.memory == "cold")
-    lengths = {
-        draft: [c for c in configurations if c.draft == draft and c.memory == "cold"] for draft in drafts
-    }
+    # Policies choose for one sequence: what a pass costs there is another thing.
+    fixed = [c for c in configurations if c.length is not None and c.memory == "cold"]
+    drafts = dict.fromkeys(c.draft for c in fixed)
+    lengths = {draft: [c for c in fixed if c.draft == draft] for draft in drafts}
     return tuple(same[len(same) // 2] for same in lengths.values())
 
 
@@ -128,9 +128,15 @@ def _configurations(settings: Settings, mode: Mode, temperature: float) -> tuple
         drafter = make_drafter(DraftOptions(draft))
         remembers = drafter.remembers
         drafter.close()
-        for length in (None,) if draft == NO_DRAFTS else settings.lengths:
+        chosen: list[tuple[int | None, str | None]] = [(None, None)]
+        if draft != NO_DRAFTS:
+            chosen = [(length, None) for length in settings.lengths]
+            chosen += [(None, policy) for policy in settings.policies]
+        for length, policy in chosen:
             for rule in rules:
-                base = Configuration(draft=draft, length=length, verify=rule, temperature=temperature)
+                base = Configuration(
+                    draft=draft, length=length, policy=policy, verify=rule, temperature=temperature
+                )
                 if mode == "synthetic":
                     found += [
                         base.model_copy(update={"rates": parse_rates(text, length or 0)})

@@ -15,7 +15,8 @@ from localspec.bench.prompts import prompts_from_file, prompts_from_history
 from localspec.bench.records import Mode, Settings
 from localspec.bench.synthetic import parse_rates
 from localspec.bench.tasks import TASK_NAMES, Task, load_tasks
-from localspec.drafters import check_spec
+from localspec.control import DEFAULT_POLICY, check_policy
+from localspec.drafters import DEFAULT_LENGTH, check_spec
 from localspec.errors import NotFoundError, UsageError
 from localspec.models import registry, sources
 from localspec.models.gguf import read_header
@@ -77,6 +78,35 @@ def _prompts(text: str) -> tuple[int, dict[str, int]]:
     return each, of
 
 
+AUTO = "auto"
+"""The draft length that the usual policy chooses."""
+
+
+def lengths_and_policies(
+    lengths: str | None, policies: str | None, usual: int
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Fixed draft lengths, and policies that choose: "2,8,auto" and "ema,fixed:4".
+
+    Args:
+        lengths: value of --draft-length; `usual` alone where neither it nor `policies` is given.
+        policies: value of --policy.
+        usual: a fixed length.
+
+    Raises:
+        UsageError: a length out of range, or a policy that there is not.
+    """
+    parts = listed(lengths, () if policies is not None else (str(usual),), "--draft-length")
+    fixed = ",".join(part for part in parts if part != AUTO)
+    chosen = [DEFAULT_POLICY] if AUTO in parts else []
+    chosen += listed(policies, (), "--policy")
+    for policy in chosen:
+        check_policy(policy)
+    return (
+        numbers(fixed or None, (), "--draft-length", int, lambda k: 1 <= k <= 127),
+        tuple(dict.fromkeys(chosen)),
+    )
+
+
 @dataclass(frozen=True)
 class Given:
     """The options of `localspec bench` as typed; None means: not given."""
@@ -90,6 +120,7 @@ class Given:
     modes: str | None = None
     drafts: str | None = None
     lengths: str | None = None
+    policies: str | None = None
     verify: str | None = None
     temperatures: str | None = None
     synthetic: Sequence[str] = field(default_factory=tuple)
@@ -129,15 +160,17 @@ def settings_of(given: Given) -> Settings:
     if given.prompts_file is not None and not given.prompts_file.exists():
         raise NotFoundError(f"There is no file {given.prompts_file} with prompts; check the path.")
     drafts = listed(given.drafts, ("ngram",), "--draft")
-    lengths = numbers(given.lengths, (8,), "--draft-length", int, lambda k: 1 <= k <= 127)
+    lengths, policies = lengths_and_policies(given.lengths, given.policies, DEFAULT_LENGTH)
     for draft in drafts:
-        check_spec(DraftOptions(draft, lengths[0]))
+        check_spec(DraftOptions(draft, max(lengths, default=None)))
     verify = listed(given.verify, ("coupled",), "--verify")
     for rule in verify:
         check_verify(rule)
     temperatures = numbers(given.temperatures, (), "--temperature", float, math.isfinite)
     for temperature in temperatures:
         check_params(SamplingParams(temperature=temperature))
+    if given.synthetic and not lengths:
+        raise UsageError("--synthetic needs drafts of a fixed length; give --draft-length a number.")
     for text in given.synthetic:
         for length in lengths:
             parse_rates(text, length)
@@ -162,6 +195,7 @@ def settings_of(given: Given) -> Settings:
         modes=cast("tuple[Mode, ...]", modes),
         drafts=drafts,
         lengths=lengths,
+        policies=policies,
         verify=verify,
         temperatures=temperatures,
         synthetic=tuple(given.synthetic),

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
 
+from localspec.stats.theory import expected_tokens
+
 LONGEST = 128
 
 
@@ -30,14 +32,6 @@ def pass_cost(pass_ms: Mapping[int, float], tokens: int) -> float | None:
     """T(n)/T(1); None where either is not known."""
     one, many = pass_ms.get(1), pass_time(pass_ms, tokens)
     return many / one if one and many is not None else None
-
-
-def expected_tokens(alpha: float, length: int) -> float:
-    """Tokens a pass emits on average when each of `length` draft tokens is accepted with chance `alpha`.
-
-    (1 - alpha^(length+1)) / (1 - alpha), Leviathan et al., arXiv 2211.17192, equation 1.
-    """
-    return float(length + 1) if alpha == 1 else (1 - alpha ** (length + 1)) / (1 - alpha)
 
 
 def predicted_speedup(

@@ -91,7 +91,8 @@ class Configuration(Record):
 
     Attributes:
         draft: value of `--draft`.
-        length: draft tokens a step at most; None where the controller is free.
+        length: draft tokens of every step at most; None where a policy chooses.
+        policy: which one, as `--policy` names it; the usual one where both are None.
         leaves: branches of a draft at most.
         verify: rule of verification.
         temperature: of the sampling; the task's own or one of the grid.
@@ -101,6 +102,7 @@ class Configuration(Record):
 
     draft: str
     length: int | None = None
+    policy: str | None = None
     leaves: int = 1
     verify: str = "coupled"
     temperature: float = 0.0
@@ -254,9 +256,10 @@ class Startup(Record):
 class Settings(Record):
     """The grid and how it was measured: everything that `--resume` needs.
 
-    `prompts_of` names tasks of which another number of prompts than `prompts_per_task` is measured; `passes`
-    are the sizes at which T(n) is taken, a usual set where empty. `prompts_sha256` is of the content of
-    `prompts_file`, None in results of earlier versions.
+    Every drafter runs with each of `lengths`, fixed, and with each of `policies`. `prompts_of` names tasks of
+    which another number of prompts than `prompts_per_task` is measured; `passes` are the sizes at which T(n)
+    is taken, a usual set where empty. `prompts_sha256` is of the content of `prompts_file`, None in results
+    of earlier versions.
     """
 
     model: str
@@ -270,6 +273,7 @@ class Settings(Record):
     modes: tuple[Mode, ...]
     drafts: tuple[str, ...]
     lengths: tuple[int, ...]
+    policies: tuple[str, ...] = ()
     verify: tuple[str, ...] = ("coupled",)
     temperatures: tuple[float, ...] = ()
     synthetic: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from localspec.bench.records import (
     Results,
     Timing,
 )
+from localspec.control import DEFAULT_POLICY
 
 LOSSY = ("typical", "adasd")
 """Verification rules that change what the model would have said."""
@@ -32,7 +33,7 @@ class Row(Record):
 
     Attributes:
         task, file, mode, parallel: what was measured.
-        draft, draft_length, verify, temperature, memory, rates: see `Configuration`.
+        draft, draft_length, policy, verify, temperature, memory, rates: see `Configuration`.
         tokens_per_second: rate after prefill, of all prompts and sequences together.
         baseline_tokens_per_second: of plain decoding in the same rounds, on the same prompts.
         speedup: one over the other.
@@ -77,6 +78,7 @@ class Row(Record):
     file: str
     mode: Mode
     draft_length: int | None = None
+    policy: str | None = None
     verify: str = "coupled"
     temperature: float = 0.0
     memory: Memory = "cold"
@@ -116,6 +118,8 @@ class Row(Record):
         parts = [clean(self.draft)]
         if self.draft_length is not None:
             parts.append(str(self.draft_length))
+        elif self.policy is not None:
+            parts.append("auto" if self.policy == DEFAULT_POLICY else clean(self.policy))
         if self.rates:
             parts.append(rates_in_short(self.rates))
         if self.verify != "coupled":
@@ -138,7 +142,8 @@ def rows(results: Results) -> tuple[Row, ...]:
         c = m.configuration
         return (
             *order.file(m.file), order.mode(m.mode), *order.task(m.task), c.temperature, m.parallel,
-            *order.draft(c.draft), -1 if c.length is None else c.length, c.rates, c.verify, c.memory,
+            *order.draft(c.draft), -1 if c.length is None else c.length, c.policy or "", c.rates, c.verify,
+            c.memory,
         )  # fmt: skip
 
     files = {file.name: file for file in results.files}
@@ -191,6 +196,7 @@ def _shared_figures(measurement: Measurement) -> dict[str, object]:
         "parallel": measurement.parallel,
         "draft": configuration.draft,
         "draft_length": configuration.length,
+        "policy": configuration.policy,
         "verify": configuration.verify,
         "temperature": configuration.temperature,
         "memory": configuration.memory,

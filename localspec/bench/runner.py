@@ -12,7 +12,7 @@ from typing import Any
 
 from localspec.bench import costs, peer_rounds
 from localspec.bench.blocks import BlockRunner
-from localspec.bench.driver import Driver
+from localspec.bench.driver import NO_DRAFTS, Driver
 from localspec.bench.files import load_file
 from localspec.bench.grid import Block, BlockKey, blocks, measured
 from localspec.bench.ledger import Ledger
@@ -26,6 +26,7 @@ from localspec.bench.sweeps import sweep_over
 from localspec.bench.tasks import Task
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
+from localspec.control import DEFAULT_POLICY
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.hashes import file_sha256
 from localspec.runtime.loading import LoadedModel
@@ -156,7 +157,7 @@ class Bench:
                     bos=loaded.model.token_text(loaded.model.bos),
                     eos=loaded.model.token_text(loaded.model.eos),
                 )
-                driver = Driver(loaded.context, loaded.model)
+                driver = Driver(loaded.context, loaded.model, pass_ms=known.pass_ms)
                 runner = BlockRunner(
                     driver, loaded.model, template, known, settings, self._transcripts, self._after_run
                 )
@@ -232,7 +233,7 @@ class Bench:
                 gpu_layers=settings.gpu_layers,
                 flash_attention=settings.flash_attention,
                 kv_type=settings.kv_type,
-                draft=DraftOptions(draft, max(settings.lengths) if draft != "none" else None, policy="fixed"),
+                draft=_started(draft, settings),
             )
             for draft in dict.fromkeys(("none", *settings.drafts))
         }
@@ -274,6 +275,13 @@ class Bench:
         spent = time.monotonic() - self._begun
         left = spent * (1 - share) / share if share > 0.01 else None
         self._listen(Progress(share, left, self._what))
+
+
+def _started(draft: str, settings: Settings) -> DraftOptions:
+    """A drafter as a chat would start with it: at the grid's greatest length, else with its first policy."""
+    if draft == NO_DRAFTS or not settings.lengths:
+        return DraftOptions(draft, policy=next(iter(settings.policies), DEFAULT_POLICY))
+    return DraftOptions(draft, max(settings.lengths), policy="fixed")
 
 
 def _cell(m: Measurement) -> tuple[object, ...]:

@@ -35,7 +35,10 @@ def bench(
         str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to compare.")
     ] = None,
     draft_length: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Draft tokens a step: 2,4,8.")
+        str | None, typer.Option(metavar="LIST", help="Draft tokens a step: 2,4,8; auto chooses at each.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="LIST", help="What chooses the length: cost, ema, turbospec, ...")
     ] = None,
     files: Annotated[
         str | None,
@@ -165,6 +168,7 @@ def bench(
                 modes=mode,
                 drafts=draft,
                 lengths=draft_length,
+                policies=policy,
                 verify=verify,
                 temperatures=temperature,
                 synthetic=synthetic or (),

@@ -8,6 +8,7 @@ import pytest
 
 from localspec.bench.driver import Driver, Reply
 from localspec.bench.records import Configuration
+from localspec.errors import UsageError
 from localspec.sampling import Sampler
 from localspec.testing import ScriptedModel
 from localspec.types import SamplingParams
@@ -108,3 +109,38 @@ def test_synthetic_rates_make_the_theorys_number_of_steps(driver: Driver) -> Non
     run = driver.speculative(reply, Configuration(draft="ngram", length=4, rates=(1.0, 1.0, 0.0, 0.0)))
     assert run.token_ids == forced
     assert len(run.steps) == pytest.approx(400 / 3, abs=2)
+
+
+POLICIES = (
+    "cost",
+    "ema",
+    "ema:0,1,3",
+    "throughput",
+    "adaspec",
+    "turbospec",
+    "heuristic",
+    "fixed:3",
+    "off",
+    None,
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_chooses_the_length_and_begins_anew_with_every_reply(policy: str | None) -> None:
+    model = ScriptedModel(order=2, spread=3.0)
+    ticks = itertools.count(0, 1000)
+    driver = Driver(model, model, clock=lambda: next(ticks), pass_ms={1: 0.001, 9: 0.002, 64: 0.004})
+    reply = Reply(PROMPT, tokens=200)
+    plain = driver.plain(reply)
+    first, second = (driver.speculative(reply, Configuration(draft="ngram", policy=policy)) for _ in range(2))
+    assert first.token_ids == second.token_ids == plain.token_ids
+    assert [step.drafted for step in first.steps] == [step.drafted for step in second.steps]
+    drafted = {step.drafted for step in first.steps}
+    assert (drafted == {0}) == (policy == "off")
+    assert policy != "fixed:3" or max(drafted) == 3
+
+
+def test_a_policy_needs_the_costs_of_passes(driver: Driver) -> None:
+    with pytest.raises(UsageError, match="cost"):
+        driver.speculative(Reply(PROMPT, tokens=10), Configuration(draft="ngram"))
+    assert len(driver.speculative(Reply(PROMPT, tokens=10), Configuration(draft="none")).steps) == 10

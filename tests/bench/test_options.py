@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from localspec.bench.grid import blocks, measured
 from localspec.bench.options import Given, find_tasks, settings_of
-from localspec.bench.records import Measurement, Settings, Timing
+from localspec.bench.records import Configuration, Measurement, Settings, Timing
 from localspec.bench.tasks import TASK_NAMES
 from localspec.drafters import METHODS
 from localspec.drafters.ngram import NgramDrafter
@@ -49,6 +50,8 @@ def test_single_tasks_may_have_more_prompts() -> None:
         ("drafts", "ngram,magic", "magic"),
         ("lengths", "0", "out of range"),
         ("lengths", "four", "not a number"),
+        ("policies", "magic", "magic"),
+        ("policies", "fixed:0", "fixed:8"),
         ("verify", "hope", "hope"),
         ("temperatures", "nan", "out of range"),
         ("temperatures", "-1", "temperature"),
@@ -187,3 +190,27 @@ def test_prompts_of_a_pipe_are_read_once(tmp_path: Path) -> None:
     writer.start()
     assert find_tasks(grid(prompts_file=pipe))[0][0].prompts[0].messages[0].content == "Why?"
     writer.join()
+
+
+def test_lengths_that_are_chosen_run_beside_fixed_ones() -> None:
+    settings = grid(
+        tasks="copy", lengths="2,auto", policies="ema:1,cost,fixed:3", modes="transcript", drafts="none,ngram"
+    )
+    assert (settings.lengths, settings.policies) == ((2,), ("cost", "ema:1", "fixed:3"))
+    (block,) = blocks(settings, "file", find_tasks(settings)[0])
+    assert [(c.draft, c.length, c.policy) for c in block.configurations] == [
+        ("none", None, None),
+        ("ngram", 2, None),
+        *(("ngram", None, policy) for policy in settings.policies),
+    ]
+    only = grid(tasks="copy", policies="ema", parallel="2", modes="transcript")
+    assert (only.lengths, only.policies) == ((), ("ema",))
+    assert [block.parallel for block in blocks(only, "file", find_tasks(only)[0])] == [1]
+    assert grid(lengths="auto").policies == ("cost",)
+
+
+def test_results_from_before_policies_still_read() -> None:
+    older = grid().model_dump(mode="json")
+    del older["policies"]
+    assert Settings.model_validate_json(json.dumps(older)).policies == ()
+    assert Configuration.model_validate_json('{"draft": "ngram", "length": 8}').policy is None

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from localspec.bench.oracle import (
     best_length,
-    expected_tokens,
     oracle_ms,
     oracle_speedup,
     pass_cost,
     pass_time,
     predicted_speedup,
 )
+from localspec.stats.theory import expected_tokens
 
 
 def cheapest_partition(tokens: int, pass_ms: Mapping[int, float], longest: int) -> float:

@@ -39,7 +39,7 @@ def both(
     reply = Reply(tuple(prompt), tokens=len(text), forced=tuple(text), stops=stops)
     verifier = TranscriptVerifier([*prompt, *text])
     driver, length = Driver(model, model), options.length or 8
-    run = driver.run(reply, make_drafter(options), length, verifier, options.leaves)
+    run = driver.run(reply, make_drafter(options), FixedLength(length, leaves=options.leaves), verifier)
     ends = model.eog_tokens if stops else ()
     drafter, controller = make_drafter(options), FixedLength(length, leaves=options.leaves)
     simulated = replay(prompt, text, drafter, controller, CURVE, max_rows=model.max_rows, ends=ends)

@@ -119,7 +119,8 @@ def _method(settings: Settings, found: Sequence[Row]) -> str:
         (
             f"files: {escaped(names(settings.files))}; tasks: {escaped(names(settings.tasks))}; prompts of a "
             f"task: {settings.prompts_per_task}; drafts: {escaped(names(settings.drafts))}; draft lengths: "
-            f"{names(map(str, settings.lengths))}; rules of verification: {escaped(names(settings.verify))}"
+            f"{escaped(names([*map(str, settings.lengths), *settings.policies]))}; rules of verification: "
+            f"{escaped(names(settings.verify))}"
         ),
         (
             f"{settings.tokens} tokens a reply, {settings.runs} rounds after a warm-up, seed {settings.seed};"
