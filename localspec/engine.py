@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localspec.calibration.loading import pass_costs
 from localspec.chat.template import ChatTemplate
 from localspec.constrained import ConstrainedSampler
-from localspec.control import LiveCost
-from localspec.cost_presets import likely_curve
 from localspec.drafting import Drafting
-from localspec.errors import BadLogitsError, PromptTooLongError, UsageError
+from localspec.errors import BadLogitsError, EngineError, PromptTooLongError, UsageError
 from localspec.logprobs import check_logprobs
 from localspec.memory.memory import Memory
 from localspec.messages import (
@@ -42,8 +42,13 @@ from localspec.text import ReplyText
 from localspec.types import DraftOptions, EngineOptions, FinishReason
 from localspec.verify import is_exact, make_verifier
 
+logger = logging.getLogger(__name__)
+
 _MEMORY_EVERY_S = 2.0
 _REASON_EVERY_S = 0.3
+_SOME_TEXT = "The ferry leaves the island at seven, long before the shops on the quay open. "
+"""What passes are measured with while nothing has been said."""
+_SOME_TOKENS = 256
 
 
 def _nothing(event: Event) -> None:
@@ -109,10 +114,9 @@ class Engine:
         model = self._loaded.model
         self._name = name
         self._verify = options.verify
-        whole = self._loaded.gpu_layers > model.layers
-        self._drafting.attach(
-            self._loaded.context, LiveCost(likely_curve(header.file_type or "", on_gpu=whole))
-        )
+        self._costs = pass_costs(path, options, self._loaded, header.file_type)
+        self._calibrates = True
+        self._drafting.attach(self._loaded.context, self._costs.live)
         self.session = Session(
             self._loaded.context,
             model,
@@ -156,8 +160,29 @@ class Engine:
         """Memory in use now."""
         return memory_use()
 
+    def calibrate(self) -> bool:
+        """Measure one pass, where speculation has use for it; returns whether there is more to measure.
+
+        For idle moments: it takes a second at most and leaves the session as it was.
+        """
+        if not (self._calibrates and self._drafting.enabled):
+            return False
+        tokens = self.session.tokens or self._loaded.model.tokenize(
+            _SOME_TEXT, add_special=True, parse_special=False
+        )
+        try:
+            return self._costs.measure(self._loaded.context, tokens[-_SOME_TOKENS:])
+        except EngineError:
+            logger.exception("calibration failed")
+            self._calibrates = False
+            # What the cache holds now is not known; the next prompt is read anew.
+            self._loaded.context.clear()
+            self.session.tokens = []
+            return False
+
     def close(self) -> None:
         """Free everything."""
+        self._costs.save()
         self.session.drafter.close()
         self._loaded.close()
 
@@ -268,6 +293,7 @@ class Engine:
             work.prefilled = prefilled
             work.prompt_tokens = len(prompt)
         work.whole = len(self.session.tokens) == len(prompt)
+        self._costs.at(len(self.session.tokens))
         if not work.whole:
             work.reply.finish_reason = "cancelled"
 

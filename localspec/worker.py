@@ -7,6 +7,7 @@ thread works; a second one only reads commands, so that cancelling and toggling 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import queue
@@ -49,6 +50,8 @@ from localspec.messages import (
 _FLUSH_S = 0.04
 """Steps are sent together about this often: every line wakes the client, and on a shared CPU that costs
 tokens."""
+_QUIET_S, _BETWEEN_PASSES_S = 0.3, 0.001
+"""Silence after which idle time begins, and the moment for a command between two passes."""
 _ORPHAN_GRACE_S = 10.0
 _LONGEST_LOG = 4_000_000
 
@@ -97,10 +100,20 @@ class Worker:
         threading.Thread(target=self._read, name="commands", daemon=True).start()
         self._outbox.put(Hello(os.getpid(), __version__))
         while not self._stopping:
-            command = self._later.popleft() if self._later else self._arrived.get()
-            self._handle(command)
+            self._handle(self._later.popleft() if self._later else self._next())
         if self._engine:
             self._engine.close()
+
+    def _next(self) -> Command | _Unreadable:
+        """The next command; while none comes, costs of passes are measured, one pass at a time."""
+        pause = _QUIET_S
+        while self._engine is not None:
+            with contextlib.suppress(queue.Empty):
+                return self._arrived.get(timeout=pause)
+            if not self._engine.calibrate():
+                break
+            pause = _BETWEEN_PASSES_S
+        return self._arrived.get()
 
     def _handle(self, command: Command | _Unreadable) -> None:
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 from localspec.cost import CostCurve
 
 _FOLLOW = 0.2
@@ -9,6 +12,8 @@ _FOLLOW = 0.2
 _LEARN = 0.1
 _OUTLIER = 8.0
 """A pass that took so many times what was expected was a pause (a suspended laptop), not a cost."""
+_PERSISTENT = 3
+"""So many of them in a row are no pause: that is what passes take now."""
 
 
 class LiveCost:
@@ -23,32 +28,62 @@ class LiveCost:
     """
 
     def __init__(self, curve: CostCurve, one: float | None = None) -> None:
+        self._scale: float | None = None
+        self._outliers = 0
+        self.use(curve, one)
+
+    def use(self, curve: CostCurve, one: float | None = None) -> None:
+        """Go on with another curve.
+
+        Args:
+            curve: T(n), in the unit of the curve before unless `one` is given.
+            one: seconds of a pass over one token; None keeps the height that passes have shown.
+        """
         self._curve = curve
-        self._scale = one / curve(1) if one else None
+        if one is not None:
+            self._scale = one / curve(1)
         self._shape: dict[int, float] = {}
+        self._seen: Counter[int] = Counter()
 
     @property
     def known(self) -> bool:
         """Whether seconds are known; until then everything is in units of T(1)."""
         return self._scale is not None
 
+    @property
+    def height(self) -> float:
+        """Seconds now for each unit of the curve; what makes T(1) the unit before the first pass."""
+        return self._scale if self._scale is not None else 1.0 / self._curve(1)
+
     def __call__(self, tokens: int) -> float:
         """Seconds of a pass over `tokens` now; in units of T(1) before the first pass."""
-        height = self._scale if self._scale is not None else 1.0 / self._curve(1)
-        return height * self._curve(tokens) * self._shape.get(tokens, 1.0)
+        return self.height * self._shaped(tokens)
+
+    def refined(self, least: int) -> dict[int, float]:
+        """T(n) of the widths of which `least` passes were seen since the last `use`, in the curve's unit."""
+        return {n: self._shaped(n) for n, count in sorted(self._seen.items()) if count >= least}
 
     def observe(self, tokens: int, seconds: float) -> None:
-        """Take in a pass that was made."""
-        if seconds <= 0:
+        """Take in a pass that was made; times that cannot be (a clock set back) are passed over."""
+        if not (math.isfinite(seconds) and seconds > 0):
             return
-        plain = self._curve(tokens) * self._shape.get(tokens, 1.0)
+        plain = self._shaped(tokens)
         if self._scale is None:
             self._scale = seconds / plain
             return
         ratio = seconds / (self._scale * plain)
-        if ratio > _OUTLIER:
+        if not 1 / _OUTLIER <= ratio <= _OUTLIER:
+            self._outliers += 1
+            if self._outliers >= _PERSISTENT:
+                self._scale *= ratio
+                self._outliers = 0
             return
+        self._outliers = 0
+        self._seen[tokens] += 1
         self._scale *= ratio**_FOLLOW
         if tokens > 1:
             # What the height does not explain is the shape of this width.
             self._shape[tokens] = self._shape.get(tokens, 1.0) * ratio ** (_LEARN * (1 - _FOLLOW))
+
+    def _shaped(self, tokens: int) -> float:
+        return self._curve(tokens) * self._shape.get(tokens, 1.0)

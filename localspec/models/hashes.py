@@ -28,29 +28,60 @@ def file_sha256(path: Path) -> str:
     try:
         return _file_sha256(path)
     except OSError as error:
-        raise ModelFileError(
-            f"Cannot read {path} ({error.strerror or error}); check its permissions."
-        ) from error
+        raise _unreadable(path, error) from error
 
 
-def _file_sha256(path: Path) -> str:
+def identity(path: Path) -> str:
+    """What tells a model file from others, without reading all of it.
+
+    Its SHA-256 where that is known already; else its size, time of change and the hash of its first mebibyte,
+    which holds the header.
+
+    Raises:
+        ModelFileError: the file cannot be read.
+    """
+    try:
+        stamp = _stamp(path)
+        known = _known_sha256(path, stamp)
+        if known is not None:
+            return known
+        with path.open("rb") as file:
+            return f"{stamp[0]}-{stamp[1]}-{hashlib.sha256(file.read(_BLOCK)).hexdigest()}"
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _stamp(path: Path) -> list[int]:
     status = path.stat()
-    stamp = [status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _known_sha256(path: Path, stamp: list[int]) -> str | None:
     receipt = read_receipt(path)
     if receipt is not None and [receipt.size, receipt.mtime_ns] == stamp:
         return receipt.sha256
-    key = str(path.resolve())
-    known = _known()
-    entry = known.get(key)
+    entry = _known().get(str(path.resolve()))
     if isinstance(entry, dict) and entry.get("stamp") == stamp and isinstance(entry.get("sha256"), str):
         return str(entry["sha256"])
+    return None
+
+
+def _file_sha256(path: Path) -> str:
+    stamp = _stamp(path)
+    found = _known_sha256(path, stamp)
+    if found is not None:
+        return found
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     sha256 = digest.hexdigest()
-    _remember(known | {key: {"stamp": stamp, "sha256": sha256}})
+    _remember(_known() | {str(path.resolve()): {"stamp": stamp, "sha256": sha256}})
     return sha256
+
+
+def _unreadable(path: Path, error: OSError) -> ModelFileError:
+    return ModelFileError(f"Cannot read {path} ({error.strerror or error}); check its permissions.")
 
 
 def _cache_path() -> Path:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from localspec.bench import costs
-from localspec.bench.costs import SIZES, measure_passes, model_file
+from localspec.bench.costs import model_file
 from localspec.bench.records import ModelFile, Settings
+from localspec.calibration.passes import SIZES, measure_passes
 from localspec.errors import EngineError, UsageError
 from localspec.runtime.loading import LoadedModel, load
 from localspec.target import Outputs

@@ -1,0 +1,1 @@
+"""What passes of the target cost on this machine: measured in idle moments, kept on disk."""
