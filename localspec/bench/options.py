@@ -80,12 +80,14 @@ def _prompts(text: str) -> tuple[int, dict[str, int]]:
 
 AUTO = "auto"
 """The draft length that the usual policy chooses."""
+FIXED = "fixed"
+"""The policy that is a draft length itself."""
 
 
 def lengths_and_policies(
     lengths: str | None, policies: str | None, usual: int
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Fixed draft lengths, and policies that choose: "2,8,auto" and "ema,fixed:4".
+    """Fixed draft lengths, and policies that choose: of "2,8,auto" and "ema,fixed:4" 2, 8, 4 and cost, ema.
 
     Args:
         lengths: value of --draft-length; `usual` alone where neither it nor `policies` is given.
@@ -96,13 +98,17 @@ def lengths_and_policies(
         UsageError: a length out of range, or a policy that there is not.
     """
     parts = listed(lengths, () if policies is not None else (str(usual),), "--draft-length")
-    fixed = ",".join(part for part in parts if part != AUTO)
+    fixed = [part for part in parts if part != AUTO]
     chosen = [DEFAULT_POLICY] if AUTO in parts else []
-    chosen += listed(policies, (), "--policy")
-    for policy in chosen:
+    for policy in listed(policies, (), "--policy"):
         check_policy(policy)
+        name, _, argument = policy.partition(":")
+        if name == FIXED:
+            fixed.append(argument or str(usual))
+        else:
+            chosen.append(policy)
     return (
-        numbers(fixed or None, (), "--draft-length", int, lambda k: 1 <= k <= 127),
+        numbers(",".join(fixed) or None, (), "--draft-length", int, lambda k: 1 <= k <= 127),
         tuple(dict.fromkeys(chosen)),
     )
 

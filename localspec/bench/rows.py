@@ -54,7 +54,7 @@ class Row(Record):
         first_divergence: the earliest.
         prompts: how many the figures are pooled over; 0 where nothing could be measured.
         tokens: emitted by them.
-        steps, skipped_steps, drafted, accepted: summed counters.
+        steps, skipped_steps, drafts, drafted, accepted: summed counters.
         outside_pass: share of the steps' time that was not the target pass.
         prompt_tokens, prompt_s: summed over prompts, seconds of the prefill.
         begin_s: summed over prompts, seconds that the drafter took to take in the prompt.
@@ -99,6 +99,7 @@ class Row(Record):
     compared: int | None = None
     steps: int | None = None
     skipped_steps: int | None = None
+    drafts: int | None = None
     drafted: int | None = None
     accepted: int | None = None
     outside_pass: float | None = None
@@ -231,6 +232,7 @@ def _counted(
         "predicted_speedup": f.finite("predicted speed-up", predicted),
         "steps": counts.steps,
         "skipped_steps": counts.skipped_steps,
+        "drafts": counts.drafts,
         "drafted": counts.drafted,
         "accepted": counts.accepted,
         "outside_pass": f.ratio("share outside the pass", outside, whole) if whole else None,

@@ -33,7 +33,10 @@ def simulate(
         str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to compare.")
     ] = None,
     draft_length: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Draft tokens a step at most: 2,4,8.")
+        str | None, typer.Option(metavar="LIST", help="Draft tokens a step: 2,4,8; auto chooses at each.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="LIST", help="What chooses the length: cost, ema, fixed:8, ...")
     ] = None,
     leaves: Annotated[
         str | None, typer.Option("--leaves", "--draft-leaves", metavar="LIST", help="Branches of a draft.")
@@ -95,7 +98,9 @@ def simulate(
     if text_prompt < 1 or max_tokens < 2:
         raise UsageError("--prompt-tokens must be 1 or more, and --max-tokens 2 or more.")
     # Everything that was typed is checked before anything is read or fetched.
-    options = _options(draft, draft_length, leaves, (ngram_min, ngram_max, ngram_pick, ngram_min_hits))
+    options = _options(
+        draft, draft_length, policy, leaves, (ngram_min, ngram_max, ngram_pick, ngram_min_hits)
+    )
     passes = pass_cost(cost, token_ms)
     sources = [source for path in files or () for source in inputs.from_file(path, text_prompt)]
     sources += inputs.from_tasks(_listed(tasks, "--tasks")) if tasks is not None else []
@@ -127,13 +132,17 @@ def _listed(text: str | None, option: str, default: Sequence[str] = ()) -> tuple
 
 
 def _options(
-    draft: str | None, lengths: str | None, leaves: str | None, ngram: tuple[str | None, ...]
+    draft: str | None,
+    lengths: str | None,
+    policies: str | None,
+    leaves: str | None,
+    ngram: tuple[str | None, ...],
 ) -> list[DraftOptions]:
     """The drafters to compare; raises `UsageError` for what cannot be used."""
     from itertools import product
 
     from localspec import settings as config
-    from localspec.bench.options import numbers
+    from localspec.bench.options import lengths_and_policies, numbers
     from localspec.drafters import DEFAULT_LENGTH
     from localspec.simulate.study import configurations
 
@@ -148,11 +157,13 @@ def _options(
     # Of lists of lengths some pairs may be the wrong way round; of single ones that is a mistake.
     every = list(ngrams)
     ordered = [each for each in every if each[0] <= each[1]] or every
+    fixed, chosen = lengths_and_policies(lengths, policies, usual.length or DEFAULT_LENGTH)
     return configurations(
         _listed(draft, "--draft", (usual.spec,)),
-        numbers(lengths, (usual.length or DEFAULT_LENGTH,), "--draft-length", int, lambda k: 1 <= k <= 127),
+        fixed,
         numbers(leaves, (usual.leaves,), "--leaves", int, lambda n: n >= 1),
         ordered,
+        chosen,
     )
 
 

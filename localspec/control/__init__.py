@@ -50,7 +50,7 @@ POLICIES: dict[str, Maker] = {
     "heuristic": lambda argument, cost, longest, leaves: Heuristic(longest=longest, leaves=leaves),  # noqa: ARG005
     "off": lambda argument, cost, longest, leaves: Off("switched off by its policy"),  # noqa: ARG005
 }
-"""Values of --policy; a length may follow "fixed" (fixed:8), tiers "ema" and "throughput" (ema:0,1,3)."""
+"""Values of --policy; a length may follow "fixed" (fixed:8), tiers "ema" and "throughput" (ema:0/1/3)."""
 
 _ARGUMENTS: dict[str, Callable[[str], object]] = {
     "fixed": lambda argument: _length(argument),

@@ -14,12 +14,12 @@ def fitting_tiers(tiers: Sequence[int], longest: int) -> tuple[int, ...]:
 
 
 def parse_tiers(policy: str, text: str, least: int = 0) -> tuple[int, ...]:
-    """Lengths as typed behind a policy's name: "1,3,5,7".
+    """Lengths as typed behind a policy's name: "1,3,5,7", or "1/3/5/7" where commas part policies.
 
     Raises:
         UsageError: anything but numbers from `least` on, at least one above 0.
     """
-    parts = [part.strip() for part in text.split(",")]
+    parts = [part.strip() for part in text.replace("/", ",").split(",")]
     if not all(part.isdecimal() and least <= int(part) <= 127 for part in parts) or not any(map(int, parts)):
         raise UsageError(
             f"The policy '{policy}' takes draft lengths from {least} to 127, as in {policy}:1,3,5,7; "

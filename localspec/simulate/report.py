@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from localspec.bench.report.wording import DASH, number, percent, times
+from localspec.control import DEFAULT_POLICY
 from localspec.simulate.costs import PassCost
 from localspec.simulate.figures import Figures, Ideal, Matches, figures, widest_pass
 from localspec.simulate.inputs import Recording
 from localspec.simulate.replay import Simulated
-from localspec.simulate.study import NO_DRAFTS, Outcome
+from localspec.simulate.study import FIXED, NO_DRAFTS, Outcome
 from localspec.stats.metrics import Tally
 from localspec.text import printable
 from localspec.types import DraftOptions
@@ -75,7 +76,9 @@ def report(
 def label(options: DraftOptions) -> str:
     """A drafter and what differs from its usual settings."""
     usual = DraftOptions()
-    parts = [f"{options.spec} {options.length}" if options.length else options.spec]
+    parts = [options.spec]
+    if options.spec != NO_DRAFTS:
+        parts[0] += f" {_length(options)}"
     if options.leaves > 1:
         parts.append(f"{options.leaves} branches")
     if (options.ngram_min, options.ngram_max) != (usual.ngram_min, usual.ngram_max):
@@ -85,6 +88,13 @@ def label(options: DraftOptions) -> str:
     if options.ngram_min_hits > 1:
         parts.append(f"{options.ngram_min_hits} hits")
     return ", ".join(parts)
+
+
+def _length(options: DraftOptions) -> str:
+    """The fixed length, or the policy that chooses: "8", "auto", "ema"."""
+    if options.policy == FIXED and options.length:
+        return str(options.length)
+    return "auto" if options.policy == DEFAULT_POLICY else options.policy
 
 
 def headline(found: Report) -> str:
@@ -248,6 +258,7 @@ def _row(line: Line) -> dict[str, Any]:
         "label": line.label,
         "draft": options.spec,
         "draft_length": options.length,
+        "policy": None if options.spec == NO_DRAFTS else options.policy,
         "leaves": options.leaves,
         "ngram": {
             "min": options.ngram_min,

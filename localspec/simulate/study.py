@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from localspec.control import FixedLength, Off
+from localspec.control import Controller, LiveCost, Off, make_controller
 from localspec.cost import CostCurve
-from localspec.drafters import DEFAULT_LENGTH, METHODS, Drafter, Needs, check_spec, make_drafter
+from localspec.drafters import DEFAULT_LENGTH, LONGEST, METHODS, Drafter, Needs, check_spec, make_drafter
 from localspec.errors import LocalspecError, UsageError
 from localspec.models import registry
 from localspec.simulate.inputs import Recording
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from localspec.memory.memory import Memory
 
 NO_DRAFTS = "none"
+FIXED = "fixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +43,26 @@ def configurations(
     lengths: Sequence[int],
     leaves: Sequence[int],
     ngrams: Sequence[tuple[int, int, str, int]],
+    policies: Sequence[str] = (),
 ) -> list[DraftOptions]:
     """Every combination that differs: lengths mean nothing without drafts, n-gram settings only to n-grams.
 
     Args:
         specs: values of `--draft`.
-        lengths: draft tokens a step at most.
+        lengths: draft tokens a step at most, each of them fixed.
         leaves: branches at most.
         ngrams: shortest and longest match, pick and min hits of n-gram drafts.
+        policies: values of `--policy`, each beside the lengths.
 
     Raises:
         UsageError: one that cannot be used, or needs a model.
     """
     found: dict[DraftOptions, None] = {}
-    for spec, length, most, ngram in product(specs, lengths, leaves, ngrams):
+    chosen = [*((length, FIXED) for length in lengths), *((None, policy) for policy in policies)]
+    for spec, (length, policy), most, ngram in product(specs, chosen, leaves, ngrams):
         options = DraftOptions(spec)
         if spec != NO_DRAFTS:
-            options = DraftOptions(spec, length, leaves=most)
+            options = DraftOptions(spec, length, leaves=most, policy=policy)
         if spec == "ngram":
             shortest, longest, pick, min_hits = ngram
             options = replace(
@@ -87,19 +91,27 @@ def simulate(
         ends: tokens that end a reply.
     """
     drafter, store = _made(options, memory=memory)
-    length = options.length or DEFAULT_LENGTH
-    controller = Off() if options.spec == NO_DRAFTS else FixedLength(length, leaves=options.leaves)
+    controller = _controller(options, cost)
     replies = []
     try:
         for recording in recordings:
             if store is not None:
                 store.begin(recording.conversation, recording.prompt)
+            controller.begin()
             replies.append(replay(recording.prompt, recording.reply, drafter, controller, cost, ends=ends))
             if store is not None:
                 store.add(recording.reply, recording.conversation)
         return Outcome(options, store is not None, tuple(replies))
     finally:
         drafter.close()
+
+
+def _controller(options: DraftOptions, cost: CostCurve) -> Controller:
+    """One for all replies, as in a chat: what it learns in one serves the next."""
+    if options.spec == NO_DRAFTS:
+        return Off()
+    longest = options.length or (DEFAULT_LENGTH if options.policy == FIXED else LONGEST)
+    return make_controller(options.policy, LiveCost(cost, cost(1)), longest=longest, leaves=options.leaves)
 
 
 def _made(options: DraftOptions, *, memory: bool) -> tuple[Drafter, Memory | None]:

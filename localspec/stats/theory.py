@@ -6,7 +6,7 @@ Every draft token is taken to be accepted with one chance alpha, given that thos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 Cost = Callable[[int], float]
 """T(n): what a target pass over n tokens takes, in any unit."""
@@ -66,9 +66,3 @@ def acceptance_for(tokens: float, gamma: int) -> float | None:
 def break_even(gamma: int, cost: Cost, draft: float = 0.0) -> float | None:
     """The smallest alpha at which drafts of `gamma` are no slower than plain decoding; None: at none."""
     return acceptance_for((cost(1 + gamma) + draft) / cost(1), gamma)
-
-
-def lowest_break_even(lengths: Iterable[int], cost: Cost, draft: float = 0.0) -> tuple[int, float] | None:
-    """Of `lengths` the one that pays first and the alpha from which on it does; None: none ever pays."""
-    found = [(alpha, gamma) for gamma in lengths if (alpha := break_even(gamma, cost, draft)) is not None]
-    return min(found)[::-1] if found else None

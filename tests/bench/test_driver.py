@@ -120,6 +120,7 @@ POLICIES = (
     "turbospec",
     "heuristic",
     "fixed:3",
+    "fixed",
     "off",
     None,
 )

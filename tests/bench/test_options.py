@@ -196,11 +196,12 @@ def test_lengths_that_are_chosen_run_beside_fixed_ones() -> None:
     settings = grid(
         tasks="copy", lengths="2,auto", policies="ema:1,cost,fixed:3", modes="transcript", drafts="none,ngram"
     )
-    assert (settings.lengths, settings.policies) == ((2,), ("cost", "ema:1", "fixed:3"))
+    assert (settings.lengths, settings.policies) == ((2, 3), ("cost", "ema:1"))
     (block,) = blocks(settings, "file", find_tasks(settings)[0])
     assert [(c.draft, c.length, c.policy) for c in block.configurations] == [
         ("none", None, None),
         ("ngram", 2, None),
+        ("ngram", 3, None),
         *(("ngram", None, policy) for policy in settings.policies),
     ]
     only = grid(tasks="copy", policies="ema", parallel="2", modes="transcript")

@@ -46,6 +46,22 @@ def test_tokens_need_no_model(file, monkeypatch):
     assert (plain["steps"], plain["drafted"], plain["speedup_without_drafting_time"]) == (14, 0, 1.0)
 
 
+def test_policies_beside_fixed_lengths(file):
+    policies = "ema:0/1/3,fixed:4,cost"
+    code, out, err = call(
+        file, "--json", "--draft", "none,ngram", "--draft-length", "2,auto", "--policy", policies
+    )
+    assert code == 0, err
+    found = {row["label"]: (row["draft_length"], row["policy"]) for row in json.loads(out)["rows"]}
+    assert found == {
+        "none": (None, None),
+        "ngram 2": (2, "fixed"),
+        "ngram 4": (4, "fixed"),
+        "ngram auto": (None, "cost"),
+        "ngram ema:0/1/3": (None, "ema:0/1/3"),
+    }
+
+
 def test_the_n_gram_family_side_by_side(file):
     code, out, _ = call(
         file,
@@ -87,6 +103,7 @@ def test_settings_are_the_defaults(file, private_home):
         (["FILE", "--cost", "nothing"], 3, "There is no cost curve nothing"),
         (["FILE", "--token-ms", "-1"], 2, "--token-ms"),
         (["FILE", "--draft-length", "0"], 2, "--draft-length: 0 is out of range"),
+        (["FILE", "--policy", "luck"], 2, "There is no policy 'luck'"),
         (["FILE", "--leaves", "17"], 2, "1 to 16 branches"),
         (["FILE", "--draft", "ngram", "--ngram-min", "7"], 2, "min 7, max 5"),
         (["FILE", "--draft", "ngram", "--ngram-pick", "best"], 2, "no n-gram pick 'best'"),

@@ -43,7 +43,7 @@ def seen(monkeypatch):
 
 
 def test_each_reply_is_remembered_once_it_was_replayed(seen):
-    found = simulate(SAID, DraftOptions("recalling", 4), CURVE)
+    found = simulate(SAID, DraftOptions("recalling", 4, policy="fixed"), CURVE)
     assert found.remembered
     tokens, hidden = zip(*seen, strict=True)
     assert tokens[0] == 0
@@ -53,6 +53,6 @@ def test_each_reply_is_remembered_once_it_was_replayed(seen):
 
 
 def test_without_memory_nothing_is_remembered(seen):
-    found = simulate(SAID, DraftOptions("recalling", 4), CURVE, memory=False)
+    found = simulate(SAID, DraftOptions("recalling", 4, policy="fixed"), CURVE, memory=False)
     assert not found.remembered
     assert seen == [(0, 0)] * 3

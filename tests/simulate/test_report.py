@@ -48,7 +48,7 @@ def step(drafted: int, accepted: int, match: int, draft_us: int = 100) -> StepSt
 def outcome(*steps: StepStats, spec: str = "ngram") -> Outcome:
     emitted = sum(each.emitted for each in steps)
     reply = Simulated(steps, 2_000_000, emitted * 10_000_000, (1000, 2000, 3000, 4000))
-    return Outcome(DraftOptions(spec, 4), False, (reply,))
+    return Outcome(DraftOptions(spec, 4, policy="fixed"), False, (reply,))
 
 
 def recordings(*lengths: int) -> list[Recording]:
@@ -115,7 +115,7 @@ def test_configurations_that_would_be_the_same_are_one():
         "ngram 4",
         "ngram 4, first",
     ]
-    assert label(DraftOptions("ngram", 8, 3, 4, "frequent", 2, leaves=4)) == (
+    assert label(DraftOptions("ngram", 8, 3, 4, "frequent", 2, leaves=4, policy="fixed")) == (
         "ngram 8, 4 branches, match 3-4, frequent, 2 hits"
     )
 

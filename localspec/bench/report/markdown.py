@@ -13,6 +13,7 @@ from localspec.bench.records import Results, Settings
 from localspec.bench.report.cells import bullets, escaped, table
 from localspec.bench.report.identity import identities
 from localspec.bench.report.seed import seed_tables
+from localspec.bench.report.theory import theory_table
 from localspec.bench.report.wording import (
     DASH,
     between,
@@ -80,6 +81,7 @@ def markdown(results: Results, plots: Mapping[str, str] | None = None) -> str:
     parts += ["## Acceptance by position\n", _pictures("positions", pictures), _positions(found)]
     parts += ["## What a pass costs\n", _pictures("passes", pictures), _costs(results, found)]
     parts += [_pictures("alpha", pictures), _pictures("lengths", pictures)]
+    parts += _section("## Theory beside practice\n", theory_table(results, found))
     parts += _section(
         "## Several sequences in one batch\n", _pictures("concurrency", pictures) + _together(found)
     )
