@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from localspec.cost import CostCurve
-from localspec.simulate.study import Outcome
-from localspec.stats.metrics import Tally
-from localspec.types import StepStats
+from localspec.simulate.study import FIXED, Outcome
+from localspec.stats.metrics import NS, Tally
+from localspec.stats.theory import best_gamma, break_even, expected_tokens
+from localspec.types import DraftOptions, StepStats
 
 BINS = ((0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 7), (8, 15), (16, 31), (32, None))
 """Match lengths that are counted together, first and last; no draft is the first, None has no end."""
@@ -45,6 +46,23 @@ class Matches:
 
 
 @dataclass(frozen=True, slots=True)
+class Theory:
+    """What `localspec.stats.theory` says of a fixed length, beside what was simulated.
+
+    Attributes:
+        tau: tokens a pass by alpha and the length; steps without a draft emit one.
+        speedup: that over what such a pass and its draft cost.
+        break_even: the smallest alpha at which drafts of that length pay; None: they never do.
+        best_length: the one that promises most at this alpha, drafting being as dear as it was; 0: none.
+    """
+
+    tau: float
+    speedup: float
+    break_even: float | None
+    best_length: int
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """One drafter on some replies.
 
@@ -57,6 +75,7 @@ class Figures:
         speedup_drafting: the same with the drafter's own time; None where T(1) in milliseconds is unknown.
         best: what the best possible drafter would reach on these replies.
         matches: by match length; those that occurred.
+        theory: of a fixed length that drafted; None of anything else.
     """
 
     tally: Tally
@@ -67,6 +86,7 @@ class Figures:
     speedup_drafting: float | None
     best: float
     matches: tuple[Matches, ...]
+    theory: Theory | None = None
 
     @property
     def wasted(self) -> int:
@@ -99,8 +119,9 @@ def figures(outcome: Outcome, cost: CostCurve, best: Ideal, *, timed: bool) -> F
     drafting = sum(step.draft_ns for step in steps)
     begins = [reply.begin_ns * 1e-6 for reply in outcome.replies]
     lengths = [sum(step.emitted for step in reply.steps) for reply in outcome.replies]
+    tally = Tally(steps)
     return Figures(
-        tally=Tally(steps),
+        tally=tally,
         replies=len(outcome.replies),
         propose=_times([spent for reply in outcome.replies for spent in reply.propose_ns]),
         begin_ms=(math.fsum(begins), max(begins)),
@@ -108,6 +129,7 @@ def figures(outcome: Outcome, cost: CostCurve, best: Ideal, *, timed: bool) -> F
         speedup_drafting=plain / (verify + drafting) if timed else None,
         best=best.speedup(lengths),
         matches=tuple(_matches(steps, cost)),
+        theory=_theory(outcome.options, tally, cost, timed=timed),
     )
 
 
@@ -139,6 +161,23 @@ def widest_pass(outcomes: Sequence[Outcome], cost: CostCurve) -> int:
     """How wide the best drafter's passes may be: as the curve was measured, or as the drafters' were."""
     drafted = (step.drafted + 1 for outcome in outcomes for reply in outcome.replies for step in reply.steps)
     return max((cost.longest, *drafted))
+
+
+def _theory(options: DraftOptions, tally: Tally, cost: CostCurve, *, timed: bool) -> Theory | None:
+    alpha, length = tally.conditional_acceptance, options.length
+    if options.policy != FIXED or not length or alpha is None or options.leaves > 1:
+        return None
+    share, one = tally.drafts / tally.steps, cost(1)
+    tau = share * expected_tokens(alpha, length) + 1 - share
+    # The drafter is asked in every step, whether it has something or not.
+    draft = tally.draft_ns * NS / tally.steps if timed else 0.0
+    spent = share * cost(1 + length) + (1 - share) * one + draft
+    return Theory(
+        tau=tau,
+        speedup=tau * one / spent,
+        break_even=break_even(length, cost, draft),
+        best_length=best_gamma(alpha, cost, cost.longest - 1, draft),
+    )
 
 
 def _times(spent: Sequence[int]) -> Times:

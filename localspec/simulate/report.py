@@ -130,6 +130,9 @@ def print_report(found: Report, console: Console, *, per_reply: bool = False) ->
         console.print(_positions_table(detailed))
         console.print()
         console.print(_matches_table(detailed))
+        if any(line.figures.theory for line in detailed):
+            console.print()
+            console.print(_theory_table(detailed))
     if per_reply:
         for line in found.lines:
             console.print()
@@ -197,6 +200,25 @@ def _matches_table(lines: Sequence[Line]) -> Table:
         table.add_row(
             Text(line.label), *(times(by_bin[place].speedup) if place in by_bin else DASH for place in bins)
         )
+    return table
+
+
+def _theory_table(lines: Sequence[Line]) -> Table:
+    """A fixed length as theory has it, from alpha alone, beside the same as simulated."""
+    table = _table("In theory", "alpha", "break-even", "tau", "theory", "speed", "theory", "best k")
+    for line in lines:
+        of, theory = line.figures, line.figures.theory
+        if theory is not None:
+            table.add_row(
+                Text(line.label),
+                percent(of.tally.conditional_acceptance),
+                DASH if theory.break_even is None else percent(theory.break_even),
+                number(of.tally.acceptance_length),
+                number(theory.tau),
+                times(of.predicted),
+                times(theory.speedup),
+                str(theory.best_length),
+            )
     return table
 
 
@@ -288,6 +310,7 @@ def _figures(of: Figures) -> dict[str, Any]:
         "speedup_without_drafting_time": of.speedup,
         "speedup_with_drafting_time": of.speedup_drafting,
         "best_possible": of.best,
+        "theory": asdict(of.theory) if of.theory else None,
         "by_match_length": [asdict(each) for each in of.matches],
     }
 

@@ -393,3 +393,14 @@ def test_identity_takes_twelve_greedy_free_replies() -> None:
     sampled = make.measurement("copy", "warm", mode="free", identical=False, temperature=1.0)
     (found,) = identities(make.results(*many, sampled, make.measurement()))
     assert (found.same, found.compared, found.by_task) == (10, 12, "copy 5/6, chain 5/6")
+
+
+def test_the_report_puts_theory_beside_practice() -> None:
+    text = markdown(make.results(make.measurement(), make.measurement("story", policy="ema", length=None)))
+    section = text.partition("## Theory beside practice")[2].partition("\n## ")[0]
+    (line,) = [line for line in section.splitlines() if "ngram 4" in line]
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells[:4] == ["small.BF16", "copy", "transcript", "ngram 4"]
+    assert "ema" not in section
+    assert cells[6] == "4.00"
+    assert all(cell != "–" for cell in cells)

@@ -55,6 +55,23 @@ def recordings(*lengths: int) -> list[Recording]:
     return [Recording(f"reply {n}", (1, 2), tuple(range(n)), f"c{n}") for n in lengths]
 
 
+def test_theory_beside_what_was_simulated():
+    # Drafts of 4 in two steps of three; five of six positions that were looked at were accepted.
+    made = outcome(step(4, 4, 3), step(4, 1, 2), step(0, 0, 0))
+    theory = figures(made, CURVE, Ideal(CURVE, 8, 5), timed=False).theory
+    assert theory is not None
+    alpha = 5 / 6
+    tau = (2 * sum(alpha**n for n in range(5)) + 1) / 3
+    assert theory.tau == pytest.approx(tau)
+    assert theory.speedup == pytest.approx(tau / ((2 * 2.0 + 1) / 3))
+    assert theory.break_even is not None
+    assert sum(theory.break_even**n for n in range(5)) == pytest.approx(2.0)
+    assert theory.best_length == 4
+    slower = figures(made, CURVE, Ideal(CURVE, 8, 5), timed=True).theory
+    assert slower is not None
+    assert slower.speedup == pytest.approx(tau / ((2 * 2.0 + 1) / 3 + 0.01))
+
+
 def test_figures_by_hand():
     made = outcome(step(4, 4, 3), step(4, 1, 2), step(0, 0, 0))
     found = figures(made, CURVE, Ideal(CURVE, 8, 5), timed=True)
