@@ -110,6 +110,7 @@ class CostController:
         spent = stats.draft_ns * 1e-9
         if self._proposed:
             self._draft_s += _FOLLOW * (spent - self._draft_s)
+            self._book(-spent / one)
         # Looking at drafts is paid from a share of all time; what it costs beyond waits.
         self._looks = max(self._looks + (spent if self._proposed else 0.0) / one - EXPLORATION, 0.0)
 
@@ -158,8 +159,11 @@ class CostController:
             self.estimates.learn(draft, said)
             if length:
                 gained = min(kept, length) - (self.cost(length + 1) / self.cost(1) - 1)
-                self._account = min(max(self._account + gained, -_RESERVE), _CREDIT)
+                self._book(gained)
         self._pending = waiting
+
+    def _book(self, gained: float) -> None:
+        self._account = min(max(self._account + gained, -_RESERVE), _CREDIT)
 
 
 def _common(draft: Draft, said: Sequence[int]) -> int:
