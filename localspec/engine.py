@@ -309,7 +309,7 @@ class Engine:
             if problem := self._drafting.take_problem():
                 self.session.controller = self._drafting.controller()
                 work.emit(Note(f"{problem} The chat goes on without drafts."))
-                work.emit(self.speculation)
+                self._tell_reason(work)
             if now - work.reason_at > _REASON_EVERY_S or work.reply.finish_reason:
                 work.reason_at = now
                 self._tell_reason(work)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from localspec.calibration.passes import pieces
+from localspec.cost import CostCurve
 from localspec.target import TargetContext
 
 KEY_SIZES = (1, 2, 4, 8, 9, 16, 32)
@@ -17,8 +18,9 @@ _SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 49)
 _ROUNDS, _MOST_ROUNDS = 2, 6
 _BUDGET_S = 2.0
 """Time after which nothing more is measured, once the key widths have had their rounds."""
-_LONGEST_S = 1.0
-"""Passes that would take longer are not made: a message that comes meanwhile waits for them."""
+_LONGEST_S, _LONGEST_PASSES = 1.0, 4.0
+"""Seconds, or passes over one token where that is more, beyond which a pass is not made: a message that comes
+meanwhile waits for it."""
 _FORGOTTEN_S = 0.5
 """After such a pause the engine has lost what it prepared for a width."""
 
@@ -95,28 +97,24 @@ class IdleCalibration:
             self._ready = None
         else:
             self._ready = (size, self._clock())
+        if not self._waiting:
+            self._next_round()
         if self._round >= _ROUNDS and self._spent >= _BUDGET_S * 1e9:
             self._waiting = []
-        elif not self._waiting:
-            self._next_round()
 
     # --- inner steps
 
     def _next_size(self) -> int | None:
         """The first waiting width that there is room and time for; those before it are left out."""
-        context = self._context
+        context, points = self._context, self.points
         room = min(context.max_rows, context.max_batch, context.capacity - context.length)
-        while self._waiting and not (
-            self._waiting[0] <= room and self._expected(self._waiting[0]) <= _LONGEST_S
+        longest = max(_LONGEST_S, _LONGEST_PASSES * points.get(1, 0.0))
+        likely = CostCurve(points) if 1 in points else None
+        while self._waiting and (
+            self._waiting[0] > room or (likely is not None and likely(self._waiting[0]) > longest)
         ):
             self._waiting.pop(0)
         return self._waiting[0] if self._waiting else None
-
-    def _expected(self, size: int) -> float:
-        """Seconds of a pass at most, were every token beyond what was measured to cost the same."""
-        points = self.points
-        below = max((n for n in points if n <= size), default=0)
-        return points[below] * size / below if below else 0.0
 
     def _next_round(self) -> None:
         self._round += 1
