@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,18 @@ def test_a_second_turn_prefills_only_what_is_new(engine: Engine):
     progress = [event for event in events if isinstance(event, PrefillProgress)]
     assert progress[0].cached == second.timings.cached_tokens
     assert progress[-1].done == second.timings.prompt_tokens - 1
+
+
+def test_the_reason_of_the_draft_length_comes_with_the_reply(engine: Engine):
+    engine.set_drafter(DraftOptions("ngram", policy="cost"))
+    events: list[Event] = []
+    engine.generate(Generate(4, (user(COPY),), sampling=GREEDY, max_tokens=60), events.append)
+    told = [event.reason for event in events if isinstance(event, SpeculationChanged)]
+    assert told[-1] == engine.speculation.reason
+    assert "break-even" in told[-1]
+    assert all(one != other for one, other in pairwise(told))
+    # Steps are many, and words that change with each of them help nobody.
+    assert len(told) < sum(isinstance(event, Step) for event in events)
 
 
 def test_speculation_accepts_on_a_copy_and_counts_agree(engine: Engine):
