@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from localspec.types import EngineOptions
+from localspec.types import DraftOptions, EngineOptions
 from tests.tui.helpers import running
 from tests.tui.scripted import ScriptedEngine
 
 
 async def test_a_lossy_rule_is_marked_while_it_works_and_in_what_is_kept() -> None:
     engine = ScriptedEngine(["One."])
-    async with running(engine, options=EngineOptions(verify="typical")) as app:
+    async with running(engine, options=EngineOptions(verify="typical", draft=DraftOptions("ngram"))) as app:
         assert app.title.endswith("· ngram · lossy")
         await app.ready()
         await app.send("one")
