@@ -204,7 +204,7 @@ class BlockRunner:
         joules = [run.energy_j for run in (said, last)]
         return block.empty(configuration, "").model_copy(
             update={
-                "baseline": plain.timing(),
+                "baseline": plain.timing(whole=not own.aligned),
                 "timing": own.timing(),
                 "counts": counts(last),
                 "lengths": tuple(step.drafted for step in last.steps),

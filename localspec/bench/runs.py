@@ -74,11 +74,21 @@ class Series:
         self.begins.append(run.begin_s)
         self.last = run
 
-    def timing(self) -> Timing:
-        """The time of these runs, at least one; see `timing`."""
+    @property
+    def aligned(self) -> bool:
+        """Whether all runs took the same steps."""
+        # Fewer kept than made: some run took other ones.
+        return len(self._steps) == len(self.seconds)
+
+    def timing(self, *, whole: bool = False) -> Timing:
+        """The time of these runs, at least one; see `timing`.
+
+        Args:
+            whole: take runs as a whole though they took the same steps, as for others that did not: only what
+                was estimated in the same way can be compared.
+        """
         assert self.last is not None  # noqa: S101 - a contestant without runs has no time to ask for
-        # Fewer kept than made: some run took other steps.
-        aligned = len(self._steps) == len(self.seconds)
+        aligned = self.aligned and not whole
         first = None
         if self.firsts:
             first = (undisturbed(self.firsts) if aligned else statistics.median(self.firsts)) * NS

@@ -7,6 +7,7 @@ step over its time, here with acceptance learnt for each kind of draft token (`e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,12 +22,14 @@ MARGIN = 1.1
 EXPLORATION = 0.01
 """Share of the time that drafting may cost where it gains nothing."""
 
-_START = 6.0
-"""Passes over one token that drafts may lose before speculation pauses for the first time."""
-_RESERVE = 4.0
-"""Passes that they may be in debt with at most: what has to be made good before it goes on."""
+_START = 2.0
+"""Passes over one token that may be lost before anything was gained."""
+_DEBT = 4.0
+"""Passes that drafts which were only looked at may have lost at most, and have to make good."""
 _CREDIT = 16.0
 """Passes that past gains may be worth: what they allow to be lost once the text has changed."""
+_LEAP = 2.0
+"""Passes beyond the account that a draft may cost which is likely to be accepted."""
 _FOLLOW = 0.2
 _NEW_TURN = 0.5
 
@@ -40,13 +43,35 @@ class _Plan:
     pays: bool
 
 
+@dataclass(slots=True)
+class _Pending:
+    """A draft that is being compared with what is said.
+
+    Attributes:
+        position: tokens before it.
+        draft: all of it.
+        length: nodes that were verified, or would have been.
+        node: the last one that was right, -1 for none.
+        right: how many were.
+        booked: whether what it gained was booked.
+    """
+
+    position: int
+    draft: Draft
+    length: int
+    node: int = -1
+    right: int = 0
+    booked: bool = False
+
+
 class CostController:
     """Chooses before every step how much of a draft to verify.
 
     Every draft is compared with what was said, whether it was verified or not, so acceptance goes on being
-    learnt while nothing is verified. What drafts gain and lose, in time, is booked: where they lose in spite
-    of their estimates, speculation pauses until drafts that were only looked at would have made good for it.
-    So the loss against plain decoding is bounded, whatever the text.
+    learnt while nothing is verified. What drafts gain and lose, in time, is booked, and no draft may lose
+    more than the account holds: it begins with two passes, and grows with what was gained. Where it is empty,
+    speculation pauses until drafts that were only looked at would have filled it. So the loss against plain
+    decoding is bounded, whatever the text.
 
     Args:
         cost: T(n), which it keeps up to date.
@@ -59,7 +84,7 @@ class CostController:
         self.estimates = AcceptanceEstimates()
         self._plan: _Plan | None = None
         self._budget = Budget(longest, leaves)
-        self._pending: list[tuple[int, Draft, int]] = []
+        self._pending: list[_Pending] = []
         self._account = _START
         self._draft_s = 0.0
         self._proposed = False
@@ -74,7 +99,7 @@ class CostController:
     @property
     def reason(self) -> str:
         """What it expects of the newest draft, and what that would have to be at least."""
-        if self._account < 0:
+        if self._account <= 0:
             return f"paused: drafts did not pay lately{self._expectation()}"
         if self._plan is None:
             return "on, at the length that pays"
@@ -87,7 +112,7 @@ class CostController:
         self._settle(tokens)
         self._position = len(tokens)
         self._proposed = False
-        if self._account < 0 and self._looks > 0:
+        if self._account <= 0 and self._looks > 0:
             return Budget(0)
         self._proposed = True
         return self._budget
@@ -97,10 +122,11 @@ class CostController:
         if not len(draft):
             return draft
         survival = self.estimates.survival(draft)
-        length = self._best(survival)
-        self._pending.append((self._position, draft, length))
-        if self._account < 0:
-            return EMPTY_DRAFT
+        length, wanted = self._best(survival, self._stake(survival[0])), 0
+        if not length:
+            # What the account does not allow, or no longer, is only looked at.
+            wanted = self._best(survival, math.inf)
+        self._pending.append(_Pending(self._position, draft, length or wanted))
         return draft.prefix(length) if length else EMPTY_DRAFT
 
     def update(self, stats: StepStats) -> None:
@@ -111,18 +137,33 @@ class CostController:
         if self._proposed:
             self._draft_s += _FOLLOW * (spent - self._draft_s)
             self._book(-spent / one)
+        if self._account < _START:
+            self._book(EXPLORATION)
         # Looking at drafts is paid from a share of all time; what it costs beyond waits.
         self._looks = max(self._looks + (spent if self._proposed else 0.0) / one - EXPLORATION, 0.0)
 
     # --- inner steps
 
-    def _best(self, survival: Sequence[float]) -> int:
-        """Nodes to verify."""
+    def _stake(self, chance: float) -> float:
+        """Passes over one token that a draft may cost whose first token is accepted with probability `chance`.
+
+        As much as the account can lose on average; and not more than `_LEAP` beyond it, however sure it is.
+        """
+        if self._account <= 0:
+            return 0.0
+        return min(self._account / max(1.0 - chance, 1e-9), self._account + _LEAP)
+
+    def _best(self, survival: Sequence[float], stake: float) -> int:
+        """Nodes to verify, whose verification costs `stake` passes over one token at most."""
         cost, draft_s = self.cost, self._draft_s if self.cost.known else 0.0
         plan, best_rate = None, 0.0
         expected = 1.0
+        most = (1.0 + stake) * cost(1)
         for length, chance in enumerate(survival, start=1):
             expected += chance
+            if cost(length + 1) > most:
+                # Not the end: sixteen tokens may cost less than nine.
+                continue
             rate = expected / (draft_s + cost(length + 1))
             if rate > best_rate:
                 best_rate, plan = rate, (length, expected)
@@ -145,33 +186,27 @@ class CostController:
         return f", {tokens}: acceptance {100 * (alpha or 0.0):.0f} %, break-even {even}"
 
     def _settle(self, tokens: Sequence[int]) -> None:
-        """Compare earlier drafts with what has been said since, once enough has been said to judge them."""
-        waiting: list[tuple[int, Draft, int]] = []
-        for position, draft, length in self._pending:
-            if position > len(tokens):
-                # Another text: a new turn, or one that was edited.
-                continue
-            said = tokens[position : position + len(draft) + 1]
-            kept = _common(draft, said)
-            if kept == len(said) and kept < len(draft):
-                waiting.append((position, draft, length))
-                continue
-            self.estimates.learn(draft, said)
-            if length:
-                gained = min(kept, length) - (self.cost(length + 1) / self.cost(1) - 1)
-                self._book(gained)
-        self._pending = waiting
+        """Compare earlier drafts with what has been said since, token by token."""
+        self._pending = [one for one in self._pending if self._goes_on(one, tokens)]
+
+    def _goes_on(self, one: _Pending, tokens: Sequence[int]) -> bool:
+        """Whether a draft is right so far and not at its end; what it gained is booked once that is known."""
+        draft = one.draft
+        while one.position + one.right < len(tokens):
+            child = self.estimates.learn(draft, one.node, tokens[one.position + one.right])
+            if child < 0:
+                self._book_draft(one)
+                return False
+            one.node = child
+            one.right += 1
+            if one.right == one.length:
+                self._book_draft(one)
+        return one.position <= len(tokens) and one.right < len(draft)
+
+    def _book_draft(self, one: _Pending) -> None:
+        if one.length and not one.booked:
+            one.booked = True
+            self._book(min(one.right, one.length) - (self.cost(one.length + 1) / self.cost(1) - 1))
 
     def _book(self, gained: float) -> None:
-        self._account = min(max(self._account + gained, -_RESERVE), _CREDIT)
-
-
-def _common(draft: Draft, said: Sequence[int]) -> int:
-    """Tokens of `said` that a branch of the draft says too, from the start on."""
-    node, count = -1, 0
-    for token in said:
-        node = draft.child_with(node, token)
-        if node < 0:
-            break
-        count += 1
-    return count
+        self._account = min(max(self._account + gained, -_DEBT), _CREDIT)

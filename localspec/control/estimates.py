@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.types import Draft
@@ -50,30 +49,41 @@ class AcceptanceEstimates:
             survival.append(before * self._calibrated(key, chance))
         return survival
 
-    def learn(self, draft: Draft, said: Sequence[int]) -> None:
-        """Compare a draft with what was said in its place, verified or not."""
-        chances, keys = self._nodes(draft)
-        del chances
-        children: dict[int, list[int]] = {}
-        for node, parent in enumerate(draft.parents):
-            children.setdefault(parent, []).append(node)
-        at = -1
-        for token in said:
-            accepted = -1
-            for node in children.get(at, ()):
-                hit = draft.tokens[node] == token
-                self._observe(keys[node], hit=hit)
-                if hit:
-                    accepted = node
-            if accepted < 0:
-                return
-            at = accepted
+    def learn(self, draft: Draft, node: int, said: int) -> int:
+        """Compare the children of a node that was right with the token that followed, verified or not.
+
+        Args:
+            draft: the draft.
+            node: index of the node, -1 for the root.
+            said: the token that came after it.
+
+        Returns:
+            The child that says it, or -1.
+        """
+        right = -1
+        for child, key in self._children(draft, node):
+            hit = draft.tokens[child] == said
+            self._observe(key, hit=hit)
+            if hit:
+                right = child
+        return right
 
     def soften(self, factor: float) -> None:
         """Believe the past less: a new turn may be about something else."""
         for one in self._bins.values():
             one.accepted *= factor
             one.asked *= factor
+
+    def _children(self, draft: Draft, node: int) -> list[tuple[int, Key]]:
+        if draft.is_chain:
+            child = node + 1
+            return [(child, _key(draft, child, _chance(draft, child, child)))] if child < len(draft) else []
+        depth = len(draft.path_to(node))
+        return [
+            (child, _key(draft, depth, _chance(draft, child, depth)))
+            for child in range(node + 1, len(draft))
+            if draft.parents[child] == node
+        ]
 
     def _nodes(self, draft: Draft) -> tuple[list[float], list[Key]]:
         chances: list[float] = []
@@ -82,14 +92,8 @@ class AcceptanceEstimates:
         for node, parent in enumerate(draft.parents):
             depth = 0 if parent < 0 else depths[parent] + 1
             depths.append(depth)
-            if draft.confidence:
-                before = draft.confidence[parent] if parent >= 0 else 1.0
-                chance = draft.confidence[node] / before if before > 0 else 0.0
-            else:
-                chance = _by_match(draft.match_length + depth, first=depth == 0)
-            chance = min(max(chance, _NEAREST), 1 - _NEAREST)
-            chances.append(chance)
-            keys.append((draft.source, depth == 0, _bin_of(chance)))
+            chances.append(_chance(draft, node, depth))
+            keys.append(_key(draft, depth, chances[-1]))
         return chances, keys
 
     def _calibrated(self, key: Key, chance: float) -> float:
@@ -102,6 +106,21 @@ class AcceptanceEstimates:
         seen = self._bins.setdefault(key, _Bin())
         seen.accepted = seen.accepted * DECAY + hit
         seen.asked = seen.asked * DECAY + 1.0
+
+
+def _chance(draft: Draft, node: int, depth: int) -> float:
+    """The drafter's own estimate for a node whose parent is accepted."""
+    if draft.confidence:
+        parent = draft.parents[node]
+        before = draft.confidence[parent] if parent >= 0 else 1.0
+        chance = draft.confidence[node] / before if before > 0 else 0.0
+    else:
+        chance = _by_match(draft.match_length + depth, first=depth == 0)
+    return min(max(chance, _NEAREST), 1 - _NEAREST)
+
+
+def _key(draft: Draft, depth: int, chance: float) -> Key:
+    return (draft.source, depth == 0, _bin_of(chance))
 
 
 def _bin_of(chance: float) -> int:

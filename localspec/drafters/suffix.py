@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from localspec.drafters.base import Needs
 from localspec.drafters.suffix_votes import LOCAL, REMEMBERED, Ballot, grown
-from localspec.memory.index import ORDERS, Places, TextIndex, Tokens
+from localspec.memory.index import MEMORY_ORDERS, ORDERS, Places, TextIndex, Tokens
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
 if TYPE_CHECKING:
@@ -51,12 +51,13 @@ class _Found:
 class SuffixDrafter:
     """Finds where the trailing tokens stood before, lets the places vote, and copies on from the best one.
 
-    Two sources are searched: the present text (prompt and reply) and the memory of earlier replies. In each,
-    the newest places after the last four tokens, and after the last two, are compared backwards with the
-    present text. A place weighs twice as much for every further token that matches, up to 16, and 3 % less
-    for every newer place. The first token drafted is the one with the most weight; its heaviest place is
-    copied on from, and other places go on voting as long as they say the same. The source that promises more
-    accepted tokens wins; of equals, the present text.
+    Two sources are searched: the present text (prompt and reply) and the memory of earlier replies. The
+    newest places after the last four tokens, in the present text also those after the last two, are compared
+    backwards with it (two tokens that were once said somewhere predict next to nothing). A place weighs twice
+    as much for every further token that matches, up to 16, and 3 % less for every newer place. The first
+    token drafted is the one with the most weight; its heaviest place is copied on from, and other places go
+    on voting as long as they say the same. The source that promises more accepted tokens wins; of equals, the
+    present text.
 
     A draft's confidence is cumulative, see `suffix_votes.Reliability`. Its source is "suffix", or
     "suffix-memory" where it is from the memory.
@@ -107,7 +108,8 @@ class SuffixDrafter:
 
     def _local(self, tail: Tokens, count: int) -> Ballot | None:
         text = self._text
-        found = _compared(text.tokens, tail, [text.places(order, PLACES) for order in ORDERS])
+        places = [text.places(order, PLACES) for order in ORDERS]
+        found = _compared(text.tokens, tail, places, min(ORDERS))
         if found is None:
             return None
         leader = _leader(text.tokens[found.places], found.weights)
@@ -130,8 +132,9 @@ class SuffixDrafter:
         if self._memory is None or not len(self._memory.index):
             return None
         index = self._memory.index
-        trailing = tail[-max(ORDERS) :].tolist()
-        found = _compared(index.tokens, tail, [index.places(trailing, order, PLACES) for order in ORDERS])
+        trailing = tail[-max(MEMORY_ORDERS) :].tolist()
+        places = [index.places(trailing, order, PLACES) for order in MEMORY_ORDERS]
+        found = _compared(index.tokens, tail, places, min(MEMORY_ORDERS))
         if found is None:
             return None
         tokens = index.tokens
@@ -150,8 +153,8 @@ class SuffixDrafter:
         )
 
 
-def _compared(tokens: Tokens, tail: Tokens, places: Sequence[Places]) -> _Found | None:
-    """The places whose last two tokens are really those of `tail`, with match lengths and weights."""
+def _compared(tokens: Tokens, tail: Tokens, places: Sequence[Places], least: int) -> _Found | None:
+    """The places before which at least `least` tokens of `tail` stand, with match lengths and weights."""
     given = [some for some in places if len(some)]
     if not given:
         return None
@@ -160,7 +163,7 @@ def _compared(tokens: Tokens, tail: Tokens, places: Sequence[Places]) -> _Found 
     # Before the text's beginning there is nothing to match.
     same = (tokens[np.maximum(before, 0)] == tail[::-1]) & (before >= 0)
     lengths = np.where(same.all(axis=1), len(tail), same.argmin(axis=1))
-    real = lengths >= min(ORDERS)
+    real = lengths >= least
     if not real.all():
         united, lengths = united[real], lengths[real]
         if not len(united):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from localspec.drafters.suffix import FLOOR, PLACES, REACH, SuffixDrafter
 from localspec.drafters.suffix_votes import LOCAL, REMEMBERED, Reliability
 from localspec.memory import index as index_module
-from localspec.memory.index import ORDERS, SEPARATOR, TextIndex, TokenIndex
+from localspec.memory.index import MEMORY_ORDERS, SEPARATOR, TextIndex, TokenIndex
 from localspec.memory.memory import Memory
 from localspec.trees import leaves_of
 from localspec.types import Budget, Draft, Outcome
@@ -50,11 +50,11 @@ class Place:
     says: list[int]
 
 
-def found(source: Sequence[int], text: Sequence[int]) -> list[Place]:
-    """The newest places after the last four and after the last two tokens, the newest first."""
+def found(source: Sequence[int], text: Sequence[int], orders: Sequence[int] = (4, 2)) -> list[Place]:
+    """The newest places after the last so many tokens, the newest first."""
     tail = list(text[-REACH:])
     chosen: set[int] = set()
-    for order in (4, 2):
+    for order in orders:
         if len(tail) < order:
             continue
         places = [
@@ -102,7 +102,7 @@ def remembered_places(
     tokens: Sequence[int], text: Sequence[int], count: int
 ) -> tuple[list[Place], Place | None]:
     """What a place says ends with its document."""
-    places = found(tokens, text)
+    places = found(tokens, text, (4,))
     if not places:
         return [], None
     for place in places:
@@ -378,7 +378,7 @@ def test_a_memory_drafts_the_same_however_much_of_it_is_sorted(documents, text, 
 @given(
     documents=documents_of,
     tail=st.lists(st.integers(0, 3), max_size=6),
-    order=st.sampled_from(ORDERS),
+    order=st.sampled_from(MEMORY_ORDERS),
     limit=st.integers(1, 6),
 )
 def test_the_index_finds_the_newest_places(documents, tail, order, limit):
