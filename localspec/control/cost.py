@@ -145,7 +145,7 @@ class CostController:
     # --- inner steps
 
     def _stake(self, chance: float) -> float:
-        """Passes over one token that a draft may cost whose first token is accepted with probability `chance`.
+        """Passes over one token that a draft may cost whose first token has the probability `chance`.
 
         As much as the account can lose on average; and not more than `_LEAP` beyond it, however sure it is.
         """

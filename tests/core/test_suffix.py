@@ -225,7 +225,7 @@ def test_thousands_of_drafts_are_as_promised():
         check(draft, expected(text, budget, index.tokens.tolist()))
         kinds[draft.source] += 1
         wide += len(leaves_of(draft)) > 1
-    assert min(*kinds.values(), wide) > 100
+    assert min(*kinds.values(), wide) > 50
 
 
 def test_of_many_places_the_newest_count():
@@ -288,9 +288,11 @@ def test_without_a_match_of_two_tokens_nothing_is_drafted():
 
 
 def test_no_match_and_no_draft_goes_from_one_document_to_the_next():
-    for index in (index_of([[5, 1], [2, 6, 7]]), index_of([], [[5, 1], [2, 6, 7]])):
+    halves = [[5, 9, 8, 1], [2, 6, 7]]
+    for index in (index_of(halves), index_of([], halves)):
         assert drafted([9, 8, 1, 2], Budget(4), index) == Draft()
-    for index in (index_of([[1, 2, 3, 4], [5, 6]]), index_of([[1, 2, 3, 4]], [[5, 6]])):
+    said = [9, 8, 1, 2, 3, 4]
+    for index in (index_of([said, [5, 6]]), index_of([said], [[5, 6]])):
         for leaves in (1, 4):
             assert drafted([9, 8, 1, 2], Budget(8, leaves), index).tokens == (3, 4)
 
@@ -395,10 +397,10 @@ def test_the_index_finds_the_newest_places(documents, tail, order, limit):
 
 def test_hidden_places_do_not_use_up_the_newest():
     for split in (0, 2):
-        documents = [[1, 2, 3] * 4, [1, 2, 4] * 4]
+        documents = [[1, 2, 3] * 4, [1, 2, 3] * 4]
         index = index_of(documents[:split], documents[split:])
         index.hidden = ((14, 26),)
-        assert index.places([1, 2], 2, 4).tolist() == [12, 9, 6, 3]
+        assert index.places([2, 3, 1, 2], 4, 3).tolist() == [12, 9, 6]
 
 
 def test_closed_it_knows_nothing_of_the_text():
