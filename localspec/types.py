@@ -75,7 +75,7 @@ class Draft:
     @property
     def is_chain(self) -> bool:
         """Whether every node continues the one before it."""
-        return all(parent == index - 1 for index, parent in enumerate(self.parents))
+        return self.parents == tuple(range(-1, len(self.parents) - 1))
 
     def child_with(self, node: int, token: int) -> int:
         """Index of the child of `node` (-1: the root) that carries `token`, or -1."""

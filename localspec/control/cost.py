@@ -112,7 +112,7 @@ class CostController:
         self._settle(tokens)
         self._position = len(tokens)
         self._proposed = False
-        if self._account <= 0 and self._looks > 0:
+        if self._account <= _START and self._looks > 0:
             return Budget(0)
         self._proposed = True
         return self._budget
@@ -155,22 +155,19 @@ class CostController:
 
     def _best(self, survival: Sequence[float], stake: float) -> int:
         """Nodes to verify, whose verification costs `stake` passes over one token at most."""
-        cost, draft_s = self.cost, self._draft_s if self.cost.known else 0.0
-        plan, best_rate = None, 0.0
-        expected = 1.0
-        most = (1.0 + stake) * cost(1)
+        costs = self.cost.up_to(len(survival) + 1)
+        one, draft_s = costs[0], self._draft_s if self.cost.known else 0.0
+        best, best_rate, promised = 0, 0.0, 1.0
+        expected, most = 1.0, (1.0 + stake) * one
         for length, chance in enumerate(survival, start=1):
             expected += chance
-            if cost(length + 1) > most:
-                # Not the end: sixteen tokens may cost less than nine.
-                continue
-            rate = expected / (draft_s + cost(length + 1))
-            if rate > best_rate:
-                best_rate, plan = rate, (length, expected)
-        pays = best_rate > MARGIN / (draft_s + cost(1))
-        length, expected = plan or (0, 1.0)
-        self._plan = _Plan(length, expected, pays=pays)
-        return length if pays else 0
+            cost = costs[length]
+            # No end of the search: sixteen tokens may cost less than nine.
+            if cost <= most and expected / (draft_s + cost) > best_rate:
+                best, best_rate, promised = length, expected / (draft_s + cost), expected
+        pays = best_rate > MARGIN / (draft_s + one)
+        self._plan = _Plan(best, promised, pays=pays)
+        return best if pays else 0
 
     def _expectation(self) -> str:
         """Acceptance as expected and at break-even, of the newest draft at its best length."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from localspec.types import Draft
@@ -14,8 +15,8 @@ DECAY = 0.985
 """Weight of an observation relative to the next one of its bin, so that a change of topic shows."""
 
 _NEAREST = 1e-3
-_BINS = (-2.0, -1.0, 0.0, 0.7, 1.4, 2.2, 3.0)
-"""Limits of the bins of confidence, in log-odds."""
+_BINS = tuple(1 / (1 + math.exp(-odds)) for odds in (-2.0, -1.0, 0.0, 0.7, 1.4, 2.2, 3.0))
+"""Limits of the bins of confidence."""
 
 # A drafter without confidence is trusted by the length of its match: fitted to n-gram drafts.
 _FIRST = (-1.6, 1.0)
@@ -120,12 +121,7 @@ def _chance(draft: Draft, node: int, depth: int) -> float:
 
 
 def _key(draft: Draft, depth: int, chance: float) -> Key:
-    return (draft.source, depth == 0, _bin_of(chance))
-
-
-def _bin_of(chance: float) -> int:
-    odds = math.log(chance / (1 - chance))
-    return sum(odds >= limit for limit in _BINS)
+    return (draft.source, depth == 0, bisect_right(_BINS, chance))
 
 
 def _by_match(length: int, *, first: bool) -> float:

@@ -43,6 +43,7 @@ class LiveCost:
         if one is not None:
             self._scale = one / curve(1)
         self._shape: dict[int, float] = {}
+        self._table: list[float] = []
         self._seen: Counter[int] = Counter()
 
     @property
@@ -58,6 +59,13 @@ class LiveCost:
     def __call__(self, tokens: int) -> float:
         """Seconds of a pass over `tokens` now; in units of T(1) before the first pass."""
         return self.height * self._shaped(tokens)
+
+    def up_to(self, tokens: int) -> list[float]:
+        """`self(n)` for n = 1 to `tokens`."""
+        table, height = self._table, self.height
+        while len(table) < tokens:
+            table.append(self._shaped(len(table) + 1))
+        return [height * cost for cost in table[:tokens]]
 
     def refined(self, least: int) -> dict[int, float]:
         """T(n) of the widths of which `least` passes were seen since the last `use`, in the curve's unit."""
@@ -84,6 +92,8 @@ class LiveCost:
         if tokens > 1:
             # What the height does not explain is the shape of this width.
             self._shape[tokens] = self._shape.get(tokens, 1.0) * ratio ** (_LEARN * (1 - _FOLLOW))
+            if tokens <= len(self._table):
+                self._table[tokens - 1] = self._shaped(tokens)
 
     def _shaped(self, tokens: int) -> float:
         return self._curve(tokens) * self._shape.get(tokens, 1.0)
