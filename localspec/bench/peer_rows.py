@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.bench.grouping import Order, grouped
-from localspec.bench.pooling import Figures, spread
+from localspec.bench.pooling import Figures, paired_speedup, spread
 from localspec.bench.records import Memory, PeerMeasurement, Record, Results, Timing
 
 
@@ -87,5 +87,8 @@ def _peer_row(measured: list[PeerMeasurement]) -> PeerRow:
 
 
 def _faster(name: str, pairs: list[tuple[Timing, Timing]], figures: Figures) -> float | None:
+    typical = paired_speedup(pairs)
+    if typical is not None:
+        return typical
     plain = figures.rate("plain tokens per second", [plain for plain, _ in pairs])
     return figures.ratio(name, figures.rate("tokens per second", [other for _, other in pairs]), plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 from localspec.bench.oracle import pass_cost
@@ -89,6 +90,19 @@ def speedups_by_round(pairs: Sequence[tuple[Timing, Timing]]) -> list[float]:
         if math.isfinite(ratio):
             ratios.append(ratio)
     return ratios
+
+
+def paired_speedup(pairs: Sequence[tuple[Timing, Timing]]) -> float | None:
+    """The speed-up of a typical round: the mean of the middle half of the rounds' ratios.
+
+    A machine has speeds that last for seconds or minutes, and plain decoding and drafts do not gain or lose
+    alike when they change; within a round both meet the same one. So rounds are compared, not totals.
+    None without a round.
+    """
+    ratios = sorted(speedups_by_round(pairs))
+    outer = len(ratios) // 4
+    middle = ratios[outer : len(ratios) - outer]
+    return statistics.fmean(middle) if middle else None
 
 
 def spread(figure: float | None, pairs: Sequence[tuple[Timing, Timing]]) -> tuple[float | None, float | None]:

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 
 from localspec.bench.grouping import Order, grouped
 from localspec.bench.oracle import oracle_ms, predicted_speedup
-from localspec.bench.pooling import Figures, clean, mean_pass_cost, pooled_counts, spread, total
+from localspec.bench.pooling import (
+    Figures,
+    clean,
+    mean_pass_cost,
+    paired_speedup,
+    pooled_counts,
+    spread,
+    total,
+)
 from localspec.bench.records import (
     Configuration,
     Divergence,
@@ -36,7 +44,7 @@ class Row(Record):
         draft, draft_length, policy, verify, temperature, memory, rates: see `Configuration`.
         tokens_per_second: rate after prefill, of all prompts and sequences together.
         baseline_tokens_per_second: of plain decoding in the same rounds, on the same prompts.
-        speedup: one over the other.
+        speedup: one over the other, taken round by round, see `pooling.paired_speedup`.
         speedup_low, speedup_high: the slowest and the fastest round.
         acceptance_rate: accepted / drafted.
         conditional_acceptance: alpha, accepted / positions that the verifier reached.
@@ -163,12 +171,14 @@ def _row(measured: list[Measurement], file: ModelFile | None) -> Row:
     first, figures = measured[0], Figures()
     configuration = first.configuration
     pairs = [(m.baseline, m.timing) for m in measured if m.baseline and m.timing]
-    # Rates of the same prompts only: the speed-up is then one shown rate over the other.
+    # Rates of the same prompts only, so that one shown rate can be held against the other.
     used = [m for m in measured if m.timing and (m.baseline or not pairs)]
     timings = [m.timing for m in used if m.timing]
     rate = figures.rate("tokens per second", timings)
     plain = figures.rate("plain tokens per second", [baseline for baseline, _ in pairs])
-    speedup = figures.ratio("speed-up", rate, plain)
+    speedup = paired_speedup(pairs)
+    if speedup is None:
+        speedup = figures.ratio("speed-up", rate, plain)
     low, high = spread(speedup, pairs)
     shared = _shared_figures(first)
     shared |= _counted(used, configuration, first.parallel, file, figures)
