@@ -17,7 +17,7 @@ PYTHON ?= $(shell for python in $(BIN)/python python3.13 python3.12 python3.11 p
 
 .DEFAULT_GOAL := help
 # What the results in docs/ are made with; ARGS take the place of all of it but the files that are written.
-GRID := --model smollm2 --files BF16,own --draft ngram --draft-length 2,4,8 --max-tokens 64 --runs 4 \
+GRID := --model smollm2 --files BF16,own --draft ngram --draft-length 2,4,8,auto --max-tokens 64 --runs 4 \
 	--prompts-per-task 1,copy=6,chain=6 --parallel 1,2,4,8 --peer-draft Q2_K \
 	--peers "ngram-simple 3/8,ngram-map-k 3/8,ngram-map-k4v 3/8,ngram-mod,ngram-cache,draft-simple 3,eagle3,mtp,dflash,dspark"
 

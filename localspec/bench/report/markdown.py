@@ -136,8 +136,8 @@ def _method(settings: Settings, found: Sequence[Row]) -> str:
         (
             "the time of a reply is the sum over its steps of "
             f"{'their lower quartile' if settings.runs >= ENOUGH else 'their median'} over the rounds, where "
-            "all rounds took the same steps, else the median of the rounds; speed-ups are taken round by round, "
-            "plain decoding's time over the other's, and are the mean of the middle half of the rounds"
+            "all rounds took the same steps, else the median of the rounds; speed-ups are taken round by "
+            "round, plain decoding's time over the other's, and are the mean of the middle half of the rounds"
         ),
         (
             "**transcript**: the outcome of every step is forced to one recorded reply at the real cost of "
