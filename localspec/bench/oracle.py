@@ -29,9 +29,10 @@ def pass_time(pass_ms: Mapping[int, float], tokens: int) -> float | None:
 
 
 def pass_cost(pass_ms: Mapping[int, float], tokens: int) -> float | None:
-    """T(n)/T(1); None where either is not known."""
+    """T(n)/T(1); None where either is not known, or where that is no finite number."""
     one, many = pass_ms.get(1), pass_time(pass_ms, tokens)
-    return many / one if one and many is not None else None
+    ratio = many / one if one and many is not None else math.inf
+    return ratio if math.isfinite(ratio) else None
 
 
 def predicted_speedup(

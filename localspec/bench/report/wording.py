@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ def between(low: float | None, high: float | None) -> str:
 
 def percent(share: float | None, digits: int = 0) -> str:
     """A share: "84%"."""
-    return DASH if share is None else f"{100 * share:.{digits}f}%"
+    return DASH if share is None or not math.isfinite(share) else f"{100 * share:.{digits}f}%"
 
 
 def number(value: float | None, digits: int = 2) -> str:
