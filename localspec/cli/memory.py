@@ -116,12 +116,20 @@ def compact() -> None:
     from localspec.models.disk import readable_size
     from localspec.paths import memory_dir
 
+    failure: StorageError | None = None
     for log in logs(memory_dir(), _settings().memory.capacity):
-        log.refresh()
-        before = log.size
-        dropped = log.compact()
+        # As in `forget`: one file that cannot be used must not keep the others.
+        try:
+            log.refresh()
+            before = log.size
+            dropped = log.compact()
+        except StorageError as error:
+            failure = failure or error
+            continue
         sizes = f"{readable_size(before)} before, {readable_size(log.size)} now"
         typer.echo(f"{log.path}: {sizes}, {_count(dropped, 'document')} dropped")
+    if failure is not None:
+        raise failure
 
 
 @app.command("import")

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import io
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +64,10 @@ class TokenLog:
         self.capacity = capacity
         self.skipped = 0
         self.size = 0
-        self._new_path = path.with_name(path.name + ".new")
-        self._lock_path = path.with_name(path.name + ".lock")
+        # Behind a link: a new file has to take the place of the old one, not of the link to it.
+        self._file = Path(os.path.realpath(path))
+        self._new_path = self._file.with_name(self._file.name + ".new")
+        self._lock_path = self._file.with_name(self._file.name + ".lock")
         self._generation: bytes | None = None
         self._position = HEADER_SIZE
         self._tokens = 0
@@ -76,9 +79,9 @@ class TokenLog:
         """Read what was written since the last call; cheap where there is nothing new."""
         with self._explained("read"):
             try:
-                if self._generation is not None and self._seen == _identity(self.path.stat()):
+                if self._generation is not None and self._seen == _identity(self._file.stat()):
                     return Batch([], reset=False)
-                with io.FileIO(self.path, "rb") as file:
+                with io.FileIO(self._file, "rb", opener=_private) as file:
                     return self._read(file)
             except FileNotFoundError:
                 return self._restart(b"")
@@ -154,8 +157,9 @@ class TokenLog:
 
     def remove(self) -> None:
         """Delete the file, whatever is in it."""
-        with self._writing(), self._explained("delete"), contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+        with self._writing(), self._explained("delete"):
+            self._file.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Delete what a compaction that was killed has left behind; a file that cannot be is left alone."""
@@ -183,20 +187,20 @@ class TokenLog:
             with io.FileIO(self._new_path, "wb", opener=_private) as file:
                 _write_all(file, data)
                 os.fsync(file.fileno())
-            self._new_path.replace(self.path)
+            self._new_path.replace(self._file)
         except OSError:
             with contextlib.suppress(OSError):
                 self._new_path.unlink()
             raise
-        _sync_folder(self.path.parent)
+        _sync_folder(self._file.parent)
         self._restart(generation)
         self._position = HEADER_SIZE + len(data) - len(header)
         self._tokens = sum(len(record.tokens) for record in records)
-        self._seen, self.size = _identity(self.path.stat()), len(data)
+        self._seen, self.size = _identity(self._file.stat()), len(data)
         return Batch(list(records), reset=True)
 
     def _opened(self) -> io.FileIO:
-        return io.FileIO(self.path, "ab+", opener=_private)
+        return io.FileIO(self._file, "ab+", opener=_private)
 
     def _cut(self, file: io.FileIO) -> None:
         """Cut off what a killed writer has left: the lock is ours, so nobody is still writing it."""
@@ -222,7 +226,7 @@ class TokenLog:
         from filelock import FileLock, Timeout
 
         with self._explained("write to"):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._lock_path, timeout=LOCK_SECONDS, mode=0o600)
             try:
                 lock.acquire()
@@ -268,7 +272,13 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    # A pipe in the file's place would be waited for without end; so it is an error.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "Not a regular file", path)
+    return descriptor
 
 
 def _read_exactly(file: io.FileIO, size: int) -> bytes:

@@ -95,6 +95,9 @@ def test_one_broken_memory_does_not_keep_the_others(localspec: Command) -> None:
     assert "not a memory file" in status[0]["problem"]
     assert status[1]["problem"] is None
     assert b"problem: " in localspec("memory", "status").stdout
+    compacted = localspec("memory", "compact")
+    assert (compacted.returncode, str(broken) in compacted.stderr.decode()) == (1, True)
+    assert b"0 documents dropped" in compacted.stdout
     assert str(broken) in failed(localspec("memory", "forget", "--conversation", "run-a"), 1)
     assert TokenLog(log_path(memory_dir(), ONE), ONE).refresh().records == []
     assert localspec("memory", "forget", "--all").returncode == 0

@@ -206,6 +206,23 @@ def test_what_is_forgotten_is_nowhere_in_the_folder(tmp_path: Path) -> None:
     assert log.forget("chat-s") == 0
 
 
+def test_behind_a_link_is_forgotten_too(tmp_path: Path) -> None:
+    """A new file in the place of the link would leave the old one where it is, with all that it says."""
+    away = tmp_path / "elsewhere"
+    away.mkdir()
+    (tmp_path / f"{FINGERPRINT}.tokens").symlink_to(away / "real")
+    log = log_in(tmp_path)
+    log.append([record([5001, 5002], "chat-s"), record([7001, 7002], "chat-o")])
+    assert log.forget("chat-s") == 1
+    assert log.path.is_symlink()
+    assert token_bytes([5001]) not in (away / "real").read_bytes()
+    assert held(tmp_path) == [[7001, 7002]]
+    log.remove()
+    assert not log.path.is_symlink()
+    assert not (away / "real").exists()
+    assert held(tmp_path) == []
+
+
 def test_what_a_killed_compaction_left_goes_when_the_memory_is_opened(tmp_path: Path) -> None:
     log = log_in(tmp_path)
     log.append([record([1])])
@@ -249,6 +266,10 @@ def bent(folder: Path, how: str) -> Path:
     if how == "folder":
         path.mkdir()
         return path
+    if how == "pipe":
+        # Whoever opened it as a file would wait for somebody to write into it.
+        os.mkfifo(path)
+        return path
     owner = "f" * 32 if how == "foreign" else FINGERPRINT
     TokenLog(path, owner).append([record([1, 2])])
     data = bytearray(path.read_bytes())
@@ -264,6 +285,7 @@ def bent(folder: Path, how: str) -> Path:
 
 UNUSABLE = {
     "folder": "Is a directory",
+    "pipe": "Not a regular file",
     "foreign": "another model's tokenizer",
     "newer": "A newer localspec",
     "damaged": "is damaged",
