@@ -20,13 +20,23 @@ class Drafting:
         verify: the rule of verification, which has to be able to judge the drafter.
         memory: earlier replies; read here where the drafter remembers.
         enabled: whether speculation starts switched on.
+        vocabulary: how many tokens the model has; None does not check drafts.
 
     Raises:
         UsageError: an unknown drafter or policy, or one that the rule cannot judge.
     """
 
-    def __init__(self, options: DraftOptions, verify: str, memory: Memory | None, *, enabled: bool) -> None:
+    def __init__(
+        self,
+        options: DraftOptions,
+        verify: str,
+        memory: Memory | None,
+        *,
+        enabled: bool,
+        vocabulary: int | None = None,
+    ) -> None:
         self._verify = verify
+        self._vocabulary = vocabulary
         self._memory = memory
         self.options = options
         self.drafter = self._make(options)
@@ -98,7 +108,7 @@ class Drafting:
 
     def _make(self, options: DraftOptions) -> GuardedDrafter:
         self.check(options, self._verify)
-        drafter = GuardedDrafter(make_drafter(options, self._memory))
+        drafter = GuardedDrafter(make_drafter(options, self._memory), self._vocabulary)
         if self._memory is not None and drafter.remembers:
             self._memory.load()
         return drafter

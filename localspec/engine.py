@@ -109,7 +109,13 @@ class Engine:
         header = read_header(path)
         self._memory = _memory(options, header)
         # Before the weights: what it remembers is read while they are.
-        self._drafting = Drafting(options.draft, options.verify, self._memory, enabled=options.speculation)
+        self._drafting = Drafting(
+            options.draft,
+            options.verify,
+            self._memory,
+            enabled=options.speculation,
+            vocabulary=header.vocabulary or None,
+        )
         self._loaded = load(path, options, progress, header)
         model = self._loaded.model
         self._name = name

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from localspec.drafters.base import Drafter
-from localspec.errors import LocalspecError
+from localspec.errors import IncompatibleError, LocalspecError
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
 logger = logging.getLogger(__name__)
@@ -17,12 +17,18 @@ class GuardedDrafter:
 
     Drafts are guesses, so nothing of a reply is lost with them.
 
+    Args:
+        inner: the drafter.
+        vocabulary: how many tokens the model has; a draft with any other one counts as a failure, since the
+            model could not read it. None lets all pass.
+
     Attributes:
         problem: what was raised, in a sentence; None while all is well.
     """
 
-    def __init__(self, inner: Drafter) -> None:
+    def __init__(self, inner: Drafter, vocabulary: int | None = None) -> None:
         self.inner = inner
+        self._vocabulary = vocabulary
         self.name = inner.name
         self.needs = inner.needs
         self.remembers = inner.remembers
@@ -38,7 +44,9 @@ class GuardedDrafter:
 
         def ask() -> None:
             nonlocal proposed
-            proposed = self.inner.propose(tokens, budget)
+            draft = self.inner.propose(tokens, budget)
+            self._check(draft)
+            proposed = draft
 
         self._guard(ask)
         return proposed
@@ -50,6 +58,15 @@ class GuardedDrafter:
     def close(self) -> None:
         """See `Drafter.close`."""
         self._guard(self.inner.close, always=True)
+
+    def _check(self, draft: Draft) -> None:
+        if self._vocabulary is None or not draft.tokens:
+            return
+        for token in (min(draft.tokens), max(draft.tokens)):
+            if not 0 <= token < self._vocabulary:
+                raise IncompatibleError(
+                    f"it proposed the token {token}, and the model has {self._vocabulary} tokens"
+                )
 
     def _guard(self, call: Callable[[], None], *, always: bool = False) -> None:
         if self.problem is not None and not always:

@@ -86,6 +86,16 @@ def test_a_drafter_that_failed_is_asked_no_more(where: str, error: Exception) ->
     assert drafter.problem == str(error) if own else drafter.problem.startswith(type(error).__name__)
 
 
+@pytest.mark.parametrize("token", [-1, 10, 2**31 - 1])
+def test_a_draft_that_the_model_cannot_read_is_a_failure(token: int) -> None:
+    """Such as from a memory that somebody made by hand: llama.cpp would refuse the whole pass."""
+    drafter = GuardedDrafter(Breaking("never", ValueError()), vocabulary=10)
+    assert drafter.propose([0, 9], Budget(4)).tokens == (0, 9)
+    assert drafter.problem is None
+    assert drafter.propose([3, token], Budget(4)) is EMPTY_DRAFT
+    assert drafter.problem == f"it proposed the token {token}, and the model has 10 tokens"
+
+
 def drafting(options: DraftOptions, *, can_trim: bool = True) -> Drafting:
     made = Drafting(options, "coupled", None, enabled=True)
     made.attach(ScriptedModel(can_trim=can_trim), LiveCost(CURVES["gpu"]))
