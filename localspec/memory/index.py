@@ -27,8 +27,8 @@ MEMORY_ORDERS = (4,)
 _NOWHERE: Places = np.empty(0, np.int64)
 _MERGE_AT = 1 << 15
 """Appended tokens beyond which the sorted part is sorted anew: a dictionary takes ten times its memory."""
-_BITS = 20
-"""Of a token id in the key of several."""
+_BITS = 32
+"""Of a token id in the key of several: recordings to be simulated may hold any id."""
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 

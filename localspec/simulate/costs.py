@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +35,11 @@ class PassCost:
 PRESETS = {name: PassCost(name, curve, TOKEN_MS[name]) for name, curve in CURVES.items()}
 """Curves to compare with, from measurements made while localspec was designed."""
 
+_WIDEST = 4096
+"""Tokens of a pass at most, as in a calibration: every width is looked at."""
+_CHEAPEST, _DEAREST = 1e-3, 1e6
+"""T(n)/T(1) at least and at most, and T(1) in milliseconds; times are counted in whole nanoseconds."""
+
 _HELP = f"a bench's JSON file, one of {', '.join(PRESETS)}, or points such as 1:1,2:1.4,9:2.1"
 
 
@@ -52,9 +56,18 @@ def pass_cost(spec: str, token_ms: float | None = None) -> PassCost:
         UsageError: points that make no curve, a file without one, or a time that is none.
         StorageError: the file cannot be read.
     """
-    if token_ms is not None and not (math.isfinite(token_ms) and token_ms > 0):
-        raise UsageError(f"--token-ms is the time of one token in milliseconds, not {token_ms:g}.")
+    if token_ms is not None and not _CHEAPEST <= token_ms <= _DEAREST:
+        raise UsageError(
+            f"--token-ms is the time of one token in milliseconds, {_CHEAPEST:g} to {_DEAREST:.0f}, "
+            f"not {token_ms:g}."
+        )
     found = _find(spec)
+    points = found.ratios.points
+    if max(points) > _WIDEST or not all(_CHEAPEST <= ratio <= _DEAREST for ratio in points.values()):
+        raise UsageError(
+            f"A cost curve has passes of up to {_WIDEST} tokens that cost {_CHEAPEST:g} to {_DEAREST:.0f} "
+            f"times one over one token; correct {found.name}."
+        )
     return found if token_ms is None else PassCost(found.name, found.ratios, token_ms)
 
 
@@ -65,7 +78,8 @@ def _find(spec: str) -> PassCost:
     # A file may have a name that looks like points, and its own folder may hold a "#".
     if _exists(spec):
         path, wanted = spec, ""
-    if _exists(path) or path.endswith(".json"):
+    # An empty path would be the present folder.
+    if (path and _exists(path)) or path.endswith(".json"):
         return _of_bench(Path(path), wanted)
     if ":" in spec:
         return PassCost(spec, _points(spec), None)
@@ -85,7 +99,12 @@ def _points(spec: str) -> CostCurve:
     for part in spec.split(","):
         size, _, cost = part.strip().partition(":")
         try:
-            points[int(size)] = float(cost)
+            width = int(size)
+            if width in points:
+                raise UsageError(
+                    f"--cost: the pass over {width} tokens has two costs; leave one of them out."
+                )
+            points[width] = float(cost)
         except ValueError as error:
             raise UsageError(f"--cost: '{part}' is no point of a cost curve; give {_HELP}.") from error
     curve = CostCurve(points)

@@ -46,6 +46,17 @@ def test_tokens_need_no_model(file, monkeypatch):
     assert (plain["steps"], plain["drafted"], plain["speedup_without_drafting_time"]) == (14, 0, 1.0)
 
 
+def test_ids_of_any_size_of_vocabulary(tmp_path):
+    """A recording's ids are only bounded by what an int32 holds; the second text cuts the first one back."""
+    large = [2**20, 2**21, 5, 7, 2**20 + 1, 2**31 - 1, 9, 9, 9]
+    lines = [{"prompt": large, "reply": large}, {"prompt": large[:4], "reply": large[4:]}]
+    path = tmp_path / "large.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    code, out, _ = call(str(path), "--json", "--draft", "auto,ngram,suffix:arctic")
+    assert code == 0
+    assert json.loads(out)["rows"][0]["accepted"] > 0
+
+
 def test_policies_beside_fixed_lengths(file):
     policies = "ema:0/1/3,fixed:4,cost"
     code, out, err = call(

@@ -79,6 +79,11 @@ def test_a_benchs_results(tmp_path):
         ("1:1,2", UsageError, "'2' is no point"),
         ("1:1,2:-1", UsageError, "positive costs"),
         ("1:1,2:nan", UsageError, "positive costs"),
+        ("", NotFoundError, "no cost curve"),
+        ("1:1,2:1,2:2", UsageError, "two costs"),
+        ("1:1,99999999999999:2", UsageError, "up to 4096 tokens"),
+        ("1:1,2:1e308", UsageError, "0.001 to 1000000 times"),
+        ("1:1,2:1e-9", UsageError, "0.001 to 1000000 times"),
         ("1:1," + "2:x" * 5000, UsageError, "is no point"),
     ],
 )
@@ -87,7 +92,7 @@ def test_what_is_no_curve_is_said(spec, kind, words):
         pass_cost(spec)
 
 
-@pytest.mark.parametrize("token_ms", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("token_ms", [0.0, -1.0, 1e-300, 1e300, float("nan"), float("inf")])
 def test_a_time_that_is_none(token_ms):
     with pytest.raises(UsageError, match="--token-ms"):
         pass_cost("gpu", token_ms)
