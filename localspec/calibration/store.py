@@ -56,6 +56,10 @@ class CurveStore:
 
     def load(self) -> dict[int, Measured]:
         """What was measured, by bucket of context length; empty where there is nothing that can be used."""
+        if self.path.exists() and not self.path.is_file():
+            # A pipe would be waited for without end.
+            logger.warning("the calibration %s is not used: not a regular file", self.path)
+            return {}
         try:
             with self.path.open("rb") as file:
                 # Cut off, a larger one is no JSON.

@@ -142,6 +142,13 @@ def timed(monkeypatch: pytest.MonkeyPatch, **options: Any) -> TimedModel:
     return model
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_in_the_place_of_a_curve_is_not_waited_for(store: CurveStore) -> None:
+    store.path.parent.mkdir(parents=True)
+    os.mkfifo(store.path)
+    assert store.load() == {}
+
+
 def test_what_was_measured_is_there_the_next_time(monkeypatch: pytest.MonkeyPatch, store: CurveStore) -> None:
     model = timed(monkeypatch)
     costs = PassCosts(LIKELY, store)
