@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.control import Controller, CostController, LiveCost, Off, check_policy, make_controller
+from localspec.control import Controller, LiveCost, Off, check_policy, make_controller
 from localspec.control.estimates import AcceptanceEstimates
 from localspec.drafters import DEFAULT_LENGTH, LONGEST, check_spec, has_probs, make_drafter
 from localspec.drafters.guarded import GuardedDrafter
@@ -116,12 +116,10 @@ class Drafting:
     def _made_controller(self) -> Controller:
         options = self.options
         usual = DEFAULT_LENGTH if options.policy.partition(":")[0] == "fixed" else LONGEST
-        controller = make_controller(
+        return make_controller(
             options.policy,
             self._cost,
             longest=options.length or usual,
             leaves=min(options.leaves, self._context.max_leaves),
+            estimates=self._estimates,
         )
-        if isinstance(controller, CostController):
-            controller.estimates = self._estimates
-        return controller

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import heapq
+import itertools
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 from localspec.types import Draft
+
+Node = TypeVar("Node")
 
 MAX_LEAVES = 16
 """Branches of a draft at most: every branch is a sequence of its own in the target's cache."""
@@ -39,6 +44,50 @@ class Trie:
                 self.weights.append(0.0)
             self.weights[node] += weight
             parent = node
+
+
+def best_first(
+    roots: Iterable[tuple[Any, Node]],
+    children: Callable[[Node], Iterable[tuple[Any, Node]]],
+    *,
+    nodes: int,
+    leaves: int,
+) -> list[tuple[int, Node]]:
+    """Grow a tree by its most promising nodes.
+
+    Args:
+        roots: nodes at the first depth, each with a rank: the lowest is taken first, of equals the elder.
+        children: those of a node that was taken, with their ranks.
+        nodes: how many to take at most.
+        leaves: branches at most; a node that would open one more is passed over.
+
+    Returns:
+        For each node taken, in order, the index of its parent among them (-1: the root), and itself.
+    """
+    numbers = itertools.count()
+    waiting: list[tuple[Any, int, int, Node]] = []
+    taken: list[tuple[int, Node]] = []
+    grown: set[int] = set()
+    open_leaves = 0
+
+    def wait(parent: int, offered: Iterable[tuple[Any, Node]]) -> None:
+        for rank, node in offered:
+            heapq.heappush(waiting, (rank, next(numbers), parent, node))
+
+    if nodes > 0:
+        wait(-1, roots)
+    while waiting and len(taken) < nodes:
+        _, _, parent, node = heapq.heappop(waiting)
+        # The first child of a node continues its branch, every other one opens a branch.
+        opens = parent < 0 or parent in grown
+        if opens and open_leaves == leaves:
+            continue
+        open_leaves += opens
+        grown.add(parent)
+        taken.append((parent, node))
+        if len(taken) < nodes:
+            wait(len(taken) - 1, children(node))
+    return taken
 
 
 def leaves_of(draft: Draft) -> list[int]:

@@ -31,15 +31,9 @@ def bench(
     tasks: Annotated[
         str | None, typer.Option(metavar="LIST", help="Tasks, with commas; all when left out.")
     ] = None,
-    draft: Annotated[
-        str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to compare.")
-    ] = None,
-    draft_length: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Draft tokens a step: 2,4,8; auto chooses at each.")
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(metavar="LIST", help="What chooses the length: cost, ema, turbospec, ...")
-    ] = None,
+    draft: common.DraftListOption = None,
+    draft_length: common.DraftLengthListOption = None,
+    policy: common.PolicyListOption = None,
     files: Annotated[
         str | None,
         typer.Option(

@@ -49,6 +49,17 @@ DraftLengthOption = Annotated[
 DraftLeavesOption = Annotated[
     int | None, typer.Option("--draft-leaves", metavar="N", help="Branches of a draft at most; 1 is a chain.")
 ]
+DraftListOption = Annotated[
+    str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to compare.")
+]
+DraftLengthListOption = Annotated[
+    str | None,
+    typer.Option("--draft-length", metavar="LIST", help="Draft tokens a step: 2,4,8; auto chooses at each."),
+]
+PolicyListOption = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="LIST", help="What chooses the length: cost, ema, fixed:8, ..."),
+]
 PolicyOption = Annotated[
     str | None,
     typer.Option(

@@ -29,15 +29,9 @@ def simulate(
     tasks: Annotated[
         str | None, typer.Option(metavar="LIST", help="Also the bench's tasks: given or recorded replies.")
     ] = None,
-    draft: Annotated[
-        str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to compare.")
-    ] = None,
-    draft_length: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Draft tokens a step: 2,4,8; auto chooses at each.")
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(metavar="LIST", help="What chooses the length: cost, ema, fixed:8, ...")
-    ] = None,
+    draft: common.DraftListOption = None,
+    draft_length: common.DraftLengthListOption = None,
+    policy: common.PolicyListOption = None,
     leaves: Annotated[
         str | None, typer.Option("--leaves", "--draft-leaves", metavar="LIST", help="Branches of a draft.")
     ] = None,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from localspec.control import ema, throughput
 from localspec.control.adaspec import ConfidenceGoodput
 from localspec.control.base import Controller, FixedLength, Off
 from localspec.control.cost import CostController
 from localspec.control.ema import EmaTiers
+from localspec.control.estimates import AcceptanceEstimates
 from localspec.control.heuristic import Heuristic
 from localspec.control.live_cost import LiveCost
 from localspec.control.throughput import ThroughputTiers
@@ -28,27 +30,42 @@ __all__ = [
     "make_controller",
 ]
 
-Maker = Callable[[str, LiveCost, int, int], Controller]
 
-POLICIES: dict[str, Maker] = {
-    # Every maker takes what stands behind the colon, the costs, the longest draft and its branches.
-    "cost": lambda argument, cost, longest, leaves: CostController(cost, longest=longest, leaves=leaves),  # noqa: ARG005
-    "fixed": lambda argument, cost, longest, leaves: _fixed(argument or str(longest), leaves),  # noqa: ARG005
-    "ema": lambda argument, cost, longest, leaves: EmaTiers(  # noqa: ARG005
-        parse_tiers("ema", argument) if argument else ema.TIERS, longest=longest, leaves=leaves
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a controller is made of.
+
+    Attributes:
+        argument: what stands behind the policy's colon, "" for nothing.
+        cost: what passes cost; the controller keeps it up to date.
+        estimates: how often draft tokens were accepted; likewise.
+        longest: draft tokens a step at most.
+        leaves: branches of a draft at most.
+    """
+
+    argument: str
+    cost: LiveCost
+    estimates: AcceptanceEstimates
+    longest: int
+    leaves: int
+
+
+POLICIES: dict[str, Callable[[Means], Controller]] = {
+    "cost": lambda m: CostController(m.cost, m.estimates, longest=m.longest, leaves=m.leaves),
+    "fixed": lambda m: _fixed(m.argument or str(m.longest), m.leaves),
+    "ema": lambda m: EmaTiers(
+        parse_tiers("ema", m.argument) if m.argument else ema.TIERS, longest=m.longest, leaves=m.leaves
     ),
-    "throughput": lambda argument, cost, longest, leaves: ThroughputTiers(
-        cost,
-        parse_tiers("throughput", argument, least=1) if argument else throughput.TIERS,
-        longest=longest,
-        leaves=leaves,
+    "throughput": lambda m: ThroughputTiers(
+        m.cost,
+        parse_tiers("throughput", m.argument, least=1) if m.argument else throughput.TIERS,
+        longest=m.longest,
+        leaves=m.leaves,
     ),
-    "adaspec": lambda argument, cost, longest, leaves: ConfidenceGoodput(  # noqa: ARG005
-        cost, longest=longest, leaves=leaves
-    ),
-    "turbospec": lambda argument, cost, longest, leaves: Goodput(cost, longest=longest, leaves=leaves),  # noqa: ARG005
-    "heuristic": lambda argument, cost, longest, leaves: Heuristic(longest=longest, leaves=leaves),  # noqa: ARG005
-    "off": lambda argument, cost, longest, leaves: Off("switched off by its policy"),  # noqa: ARG005
+    "adaspec": lambda m: ConfidenceGoodput(m.cost, longest=m.longest, leaves=m.leaves),
+    "turbospec": lambda m: Goodput(m.cost, longest=m.longest, leaves=m.leaves),
+    "heuristic": lambda m: Heuristic(longest=m.longest, leaves=m.leaves),
+    "off": lambda m: Off("switched off by its policy"),  # noqa: ARG005 - every maker takes the means
 }
 """Values of --policy; a length may follow "fixed" (fixed:8), tiers "ema" and "throughput" (ema:0/1/3)."""
 
@@ -75,7 +92,14 @@ def check_policy(policy: str) -> None:
         raise UsageError(f"The policy '{name}' takes no argument; leave out ':{argument}'.")
 
 
-def make_controller(policy: str, cost: LiveCost, *, longest: int, leaves: int = 1) -> Controller:
+def make_controller(
+    policy: str,
+    cost: LiveCost,
+    *,
+    longest: int,
+    leaves: int = 1,
+    estimates: AcceptanceEstimates | None = None,
+) -> Controller:
     """The controller that `policy` names.
 
     Args:
@@ -83,13 +107,15 @@ def make_controller(policy: str, cost: LiveCost, *, longest: int, leaves: int = 
         cost: what passes cost; the controller keeps it up to date.
         longest: draft tokens a step at most.
         leaves: branches of a draft at most.
+        estimates: what was learnt of acceptance before; None begins anew.
 
     Raises:
         UsageError: an unknown policy or argument.
     """
     check_policy(policy)
     name, _, argument = policy.partition(":")
-    return POLICIES[name](argument, cost, longest, leaves)
+    learnt = AcceptanceEstimates() if estimates is None else estimates
+    return POLICIES[name](Means(argument, cost, learnt, longest, leaves))
 
 
 def _fixed(argument: str, leaves: int) -> FixedLength:

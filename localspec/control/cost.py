@@ -31,7 +31,9 @@ _CREDIT = 16.0
 _LEAP = 2.0
 """Passes beyond the account that a draft may cost which is likely to be accepted."""
 _FOLLOW = 0.2
+"""Weight of the newest draft in the time that drafting takes."""
 _NEW_TURN = 0.5
+"""Weight of what was learnt of acceptance before, in a new reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,21 @@ class CostController:
 
     Args:
         cost: T(n), which it keeps up to date.
+        estimates: acceptance as it was learnt before, likewise; None begins anew.
         longest: draft tokens at most.
         leaves: branches at most.
     """
 
-    def __init__(self, cost: LiveCost, *, longest: int, leaves: int = 1) -> None:
+    def __init__(
+        self,
+        cost: LiveCost,
+        estimates: AcceptanceEstimates | None = None,
+        *,
+        longest: int,
+        leaves: int = 1,
+    ) -> None:
         self.cost = cost
-        self.estimates = AcceptanceEstimates()
+        self.estimates = AcceptanceEstimates() if estimates is None else estimates
         self._plan: _Plan | None = None
         self._budget = Budget(longest, leaves)
         self._pending: list[_Pending] = []

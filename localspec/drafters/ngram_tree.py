@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from localspec.trees import Trie
+from localspec.trees import Trie, best_first
 from localspec.types import EMPTY_DRAFT, Budget, Draft
 
 PLACES = 32
@@ -49,30 +48,16 @@ def _most_confident(trie: Trie, budget: Budget, source: str, match_length: int) 
         children.setdefault(parent, []).append(node)
         before, weight = (confidence[parent], trie.weights[parent]) if parent >= 0 else (1.0, trie.weight)
         confidence.append(SURVIVAL * before * trie.weights[node] / weight)
-    waiting = [(-confidence[node], node) for node in children[-1]]
-    heapq.heapify(waiting)
-    place = {-1: -1}
-    parents: list[int] = []
-    grown: set[int] = set()
-    leaves = 0
-    while waiting and len(parents) < budget.tokens:
-        _, node = heapq.heappop(waiting)
-        parent = place[trie.parents[node]]
-        # The first child of a node continues its branch, every other one opens a branch.
-        opens = parent < 0 or parent in grown
-        if opens and leaves == budget.leaves:
-            continue
-        leaves += opens
-        grown.add(parent)
-        place[node] = len(parents)
-        parents.append(parent)
-        for child in children.get(node, ()):
-            heapq.heappush(waiting, (-confidence[child], child))
-    taken = [node for node in place if node >= 0]
+
+    def below(parent: int) -> list[tuple[tuple[float, int], int]]:
+        # Of equals the one that an earlier match brought in.
+        return [((-confidence[node], node), node) for node in children.get(parent, ())]
+
+    taken = best_first(below(-1), below, nodes=budget.tokens, leaves=budget.leaves)
     return Draft(
-        tokens=tuple(trie.tokens[node] for node in taken),
-        parents=tuple(parents),
-        confidence=tuple(confidence[node] for node in taken),
+        tokens=tuple(trie.tokens[node] for _, node in taken),
+        parents=tuple(parent for parent, _ in taken),
+        confidence=tuple(confidence[node] for _, node in taken),
         source=source,
         match_length=match_length,
     )

@@ -11,8 +11,6 @@ backwards, the places that still match: nothing to build, cut or evict, and the 
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +20,7 @@ import numpy as np
 from localspec.drafters.base import Needs
 from localspec.errors import UsageError
 from localspec.memory.index import SEPARATOR, Places, Tokens
+from localspec.trees import best_first
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
 if TYPE_CHECKING:
@@ -192,36 +191,28 @@ class ArcticDrafter:
 
 def _grown(source: Tokens, matches: Places, length: int, limits: _Limits) -> _Speculation:
     """The most probable nodes after a match, the best first: a chain where one branch is allowed."""
-    tokens: list[int] = []
-    parents: list[int] = []
-    counts: list[int] = []
-    depths: list[int] = []
-    grown: set[int] = set()
-    leaves = 0
-    numbers = itertools.count()
-    waiting: list[tuple[int, int, int, int, Places]] = []
 
-    def wait(parent: int, ends: Places) -> None:
-        for count, token, places in _children(source, ends, len(matches), limits.p_min):
-            heapq.heappush(waiting, (-count, next(numbers), parent, token, places))
+    def below(ends: Places, depth: int) -> list[tuple[int, tuple[int, int, Places, int]]]:
+        if depth == limits.depth:
+            return []
+        return [
+            (-count, (token, count, places, depth + 1))
+            for count, token, places in _children(source, ends, len(matches), limits.p_min)
+        ]
 
-    if limits.nodes > 0:
-        wait(-1, matches)
-    while waiting and len(tokens) < limits.nodes:
-        count, _, parent, token, places = heapq.heappop(waiting)
-        # The first child of a node continues its branch, every other one opens a branch.
-        opens = parent < 0 or parent in grown
-        if opens and leaves == limits.leaves:
-            continue
-        leaves += opens
-        grown.add(parent)
-        tokens.append(token)
-        parents.append(parent)
-        counts.append(-count)
-        depths.append(1 if parent < 0 else depths[parent] + 1)
-        if len(tokens) < limits.nodes and depths[-1] < limits.depth:
-            wait(len(tokens) - 1, places + 1)
-    return _Speculation(tuple(tokens), tuple(parents), tuple(counts), len(matches), length)
+    taken = best_first(
+        below(matches, 0),
+        lambda node: below(node[2] + 1, node[3]),
+        nodes=limits.nodes,
+        leaves=limits.leaves,
+    )
+    return _Speculation(
+        tokens=tuple(token for _, (token, *_) in taken),
+        parents=tuple(parent for parent, _ in taken),
+        counts=tuple(count for _, (_, count, *_) in taken),
+        matches=len(matches),
+        length=length,
+    )
 
 
 def _children(source: Tokens, ends: Places, matches: int, p_min: float) -> list[tuple[int, int, Places]]:

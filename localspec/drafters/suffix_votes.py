@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.memory.index import Places, Tokens
+from localspec.trees import best_first
 from localspec.types import EMPTY_DRAFT, Budget, Draft
 
 _CERTAIN = 0.98
@@ -34,6 +33,12 @@ class Reliability:
         odds = self._odds(self.later, lengths, shares)
         odds[:1] = self._odds(self.first, lengths[:1], shares[:1])
         return np.asarray(1.0 / (1.0 + np.exp(-odds)), np.float64)
+
+    def chance(self, length: float, share: float, *, first: bool) -> float:
+        """Conditional probability of one token."""
+        lengths, shares = np.array([length]), np.array([share])
+        odds = self._odds(self.first if first else self.later, lengths, shares)
+        return float(1.0 / (1.0 + np.exp(-odds[0])))
 
     @staticmethod
     def _odds(
@@ -104,62 +109,54 @@ class Ballot:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A token of a tree: how likely it survives, the places that say its path, and its depth, from 1."""
+
+    token: int
+    survival: float
+    places: NDArray[np.intp]
+    depth: int
+
+
 def grown(ballot: Ballot, budget: Budget, floor: float) -> Draft:
     """A tree of the most promising tokens: nodes are taken by confidence, the best first.
 
     Every node holds the places that say what its path says; they vote for its children as for a chain.
     """
-    tokens: list[int] = []
-    parents: list[int] = []
-    confidence: list[float] = []
-    grown_from: set[int] = set()
-    waiting: list[tuple[float, int, int, int, NDArray[np.intp], int]] = []
-    number_of = itertools.count()
-    leaves = 0
 
-    def push(parent: int, survival: float, places: NDArray[np.intp], depth: int) -> None:
+    def below(survival: float, places: NDArray[np.intp], depth: int) -> list[tuple[float, _Node]]:
+        if depth == ballot.continuations.shape[1]:
+            return []
         said = ballot.continuations[places, depth]
         speaking = said >= 0
         places, said = places[speaking], said[speaking]
         if not len(places):
-            return
-        weights = ballot.weights[places]
+            return []
         options, which = np.unique(said, return_inverse=True)
-        votes = np.bincount(which, weights, len(options))
+        votes = np.bincount(which, ballot.weights[places], len(options))
         asked = votes.sum() + (ballot.weights.max() if depth == 0 else 0.0)
+        found = []
         for number, token in enumerate(options.tolist()):
             agreeing = places[which == number]
             length = float(ballot.lengths[agreeing].max() + depth)
-            chance = _chance(ballot.reliability, length, votes[number] / asked, depth)
-            if survival * chance >= floor:
-                entry = (-survival * chance, next(number_of), parent, token, agreeing, depth + 1)
-                heapq.heappush(waiting, entry)
+            chance = survival * ballot.reliability.chance(length, votes[number] / asked, first=depth == 0)
+            if chance >= floor:
+                found.append((-chance, _Node(token, chance, agreeing, depth + 1)))
+        return found
 
-    push(-1, 1.0, np.arange(len(ballot.lengths)), 0)
-    while waiting and len(tokens) < budget.tokens:
-        survives, _, parent, token, places, depth = heapq.heappop(waiting)
-        # The first child of a node continues its branch, every other one opens a branch.
-        opens = parent < 0 or parent in grown_from
-        if opens and leaves == budget.leaves:
-            continue
-        leaves += opens
-        grown_from.add(parent)
-        tokens.append(token)
-        parents.append(parent)
-        confidence.append(-survives)
-        if depth < ballot.continuations.shape[1]:
-            push(len(tokens) - 1, -survives, places, depth)
-    if not tokens:
+    taken = best_first(
+        below(1.0, np.arange(len(ballot.lengths)), 0),
+        lambda node: below(node.survival, node.places, node.depth),
+        nodes=budget.tokens,
+        leaves=budget.leaves,
+    )
+    if not taken:
         return EMPTY_DRAFT
     return Draft(
-        tokens=tuple(tokens),
-        parents=tuple(parents),
-        confidence=tuple(confidence),
+        tokens=tuple(node.token for _, node in taken),
+        parents=tuple(parent for parent, _ in taken),
+        confidence=tuple(node.survival for _, node in taken),
         source=ballot.source,
         match_length=int(ballot.lengths[ballot.leader]),
     )
-
-
-def _chance(reliability: Reliability, length: float, share: float, depth: int) -> float:
-    lengths, shares = np.array([1.0, length]), np.array([0.0, share])
-    return float(reliability.of(lengths, shares)[1] if depth else reliability.of(lengths[1:], shares[1:])[0])

@@ -344,7 +344,7 @@ def test_the_worker_measures_while_no_command_comes(monkeypatch: pytest.MonkeyPa
             return asked < 5
 
     command: Any = object()
-    worker._engine = Idle()  # type: ignore[assignment]
+    worker._engine = Idle()
     # The third pass is not followed by another: the command comes first.
     assert worker._next() is command
     assert asked == 3

@@ -18,7 +18,7 @@ TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
 
 def draft_of(tokens: list[int], count: int, **options: object) -> tuple[int, ...]:
-    drafter = NgramDrafter(**options)  # type: ignore[arg-type]
+    drafter = NgramDrafter(**options)
     drafter.begin(tokens)
     return drafter.propose(tokens, Budget(count)).tokens
 

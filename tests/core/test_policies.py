@@ -74,7 +74,7 @@ def decided(average: float, tier: int, tiers: tuple[int, ...] = ema.TIERS) -> Em
 
 
 def _exactly(tier: int, average: float) -> StepStats:
-    return step(max(tier, 1), average)  # type: ignore[arg-type]
+    return step(max(tier, 1), average)
 
 
 @pytest.mark.parametrize(

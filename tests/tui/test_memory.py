@@ -30,7 +30,7 @@ async def test_replies_are_remembered_under_their_conversation() -> None:
         assert "private" not in app.title
         await app.pilot.press("ctrl+o")
         await app.pilot.pause()
-        shown = app.app.screen.query_one("#conversations").get_option_at_index(1)  # type: ignore[attr-defined]
+        shown = app.app.screen.query_one("#conversations").get_option_at_index(1)
         assert "\n  1 · " in str(shown.prompt)
 
 
