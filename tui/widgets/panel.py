@@ -237,7 +237,9 @@ def _memory(memory: MemoryUse | None, width: int) -> list[Row]:
 def _advice(state: LiveState, width: int) -> list[Row]:
     if not state.reason:
         return []
-    lines = textwrap.wrap(state.reason, max(width, 10), max_lines=3, placeholder="…")
+    # A number and its percent sign stay on one line.
+    reason = state.reason.replace(" %", "\N{NO-BREAK SPACE}%")
+    lines = textwrap.wrap(reason, max(width, 10), max_lines=3, placeholder="…")
     return [BLANK_ROW, *([(line, "muted")] for line in lines)]
 
 
