@@ -48,6 +48,10 @@ class ConstrainedSampler(Sampler):
         """A new list of all of `history`: what may follow depends on everything that the reply has said."""
         return list(history)
 
+    def admitted(self, row: Values, history: Sequence[int] = ()) -> Values:
+        """See `Sampler.admitted`; of a long row, only the tokens near the best allowed one are kept."""
+        return self._near_allowed(self._adjusted(row, history), history[self.reply_start :])
+
     def _candidates(self, row: Values, history: Sequence[int]) -> tuple[Ids, Values]:
         row = self._adjusted(row, history)
         said = history[self.reply_start :]

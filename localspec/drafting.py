@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from localspec.control import Controller, LiveCost, Off, check_policy, make_controller
 from localspec.control.estimates import AcceptanceEstimates
-from localspec.drafters import DEFAULT_LENGTH, LONGEST, check_spec, has_probs, make_drafter
+from localspec.draft_models import DraftModels
+from localspec.drafters import (
+    DEFAULT_LENGTH,
+    LONGEST,
+    METHODS,
+    check_spec,
+    has_probs,
+    make_drafter,
+    members_of,
+    models_of,
+)
 from localspec.drafters.guarded import GuardedDrafter
+from localspec.drafters.none import NoDrafter
+from localspec.errors import LocalspecError
 from localspec.memory.memory import Memory
 from localspec.target import TargetContext
-from localspec.types import DraftOptions
+from localspec.types import DraftOptions, EngineOptions
 from localspec.verify import check_verify
+
+
+def memory_of(options: EngineOptions, fingerprint: str) -> Memory | None:
+    """The memory of earlier replies for a tokenizer, not read yet; None where nothing is to be remembered."""
+    if options.memory is None or not fingerprint:
+        return None
+    return Memory.of_file(Path(options.memory), fingerprint, options.memory_capacity)
 
 
 class Drafting:
@@ -35,15 +57,18 @@ class Drafting:
         enabled: bool,
         vocabulary: int | None = None,
     ) -> None:
+        self.check(options, verify)
         self._verify = verify
         self._vocabulary = vocabulary
         self._memory = memory
         self.options = options
-        self.drafter = self._make(options)
+        self._models: DraftModels | None = None
         self._enabled = enabled
         self._estimates = AcceptanceEstimates()
         self._controller: Controller | None = None
         self._told = False
+        self._absent: str | None = None
+        self._recall(options)
 
     @staticmethod
     def check(options: DraftOptions, verify: str) -> None:
@@ -52,10 +77,35 @@ class Drafting:
         check_policy(options.policy)
         check_verify(verify, drafter=options.spec, has_probs=has_probs(options))
 
-    def attach(self, context: TargetContext, cost: LiveCost) -> None:
-        """Take the context and its costs, before the first controller is asked for."""
+    def attach(
+        self,
+        context: TargetContext,
+        cost: LiveCost,
+        models: DraftModels | None = None,
+        *,
+        needed: bool = True,
+    ) -> None:
+        """Take the context and its costs, and make the drafter, before anything else is asked for.
+
+        Args:
+            context: the target's.
+            cost: T(n) there.
+            models: loads draft models; None where there can be none.
+            needed: whether a draft model that cannot be had is an error; else there are no drafts.
+
+        Raises:
+            LocalspecError: a draft model that is needed cannot be had, see `DraftModels.drafter`.
+        """
         self._context = context
         self._cost = cost
+        self._models = models
+        try:
+            self.drafter = self._make(self.options)
+        except LocalspecError as error:
+            if needed:
+                raise
+            self._absent = str(error)
+            self.drafter = GuardedDrafter(NoDrafter())
 
     @property
     def enabled(self) -> bool:
@@ -70,13 +120,16 @@ class Drafting:
         """Another drafter and policy; the drafter is returned, the one before is to be closed.
 
         Raises:
-            UsageError: as for the constructor; all is as before then.
+            LocalspecError: as for the constructor and for `attach`; all is as before then.
         """
         self.drafter = self._make(options)
+        if self._models is not None:
+            self._models.keep_only(models_of(options.spec))
         self.options = options
         self._enabled = True
         self._controller = None
         self._told = False
+        self._absent = None
         return self.drafter
 
     def controller(self) -> Controller:
@@ -90,7 +143,12 @@ class Drafting:
 
     def take_problem(self) -> str | None:
         """What ended the drafter, the first time it is asked after that; `controller` is another one then."""
-        if self.drafter.problem is None or self._told:
+        if self._told:
+            return None
+        if self._absent is not None:
+            self._told = True
+            return self._absent
+        if self.drafter.problem is None:
             return None
         self._told = True
         return f"The drafter {self.options.spec} failed ({self.drafter.problem.rstrip('.')})."
@@ -102,16 +160,26 @@ class Drafting:
             return "no drafter was chosen"
         if not self._context.can_trim:
             return "this model's state cannot be rolled back"
+        if self._absent is not None:
+            return "the draft model cannot be used"
         if self.drafter.problem is not None:
             return "the drafter failed"
         return None if self._enabled else "switched off"
 
     def _make(self, options: DraftOptions) -> GuardedDrafter:
         self.check(options, self._verify)
-        drafter = GuardedDrafter(make_drafter(options, self._memory), self._vocabulary)
-        if self._memory is not None and drafter.remembers:
+        self._recall(options)
+        models = self._models
+        model = None if models is None else lambda name: models.drafter(name, options)
+        return GuardedDrafter(make_drafter(options, self._memory, model), self._vocabulary)
+
+    def _recall(self, options: DraftOptions) -> None:
+        """Read what is remembered, where a method has use for it."""
+        if self._memory is None:
+            return
+        methods = [member for member in members_of(options.spec) if member in METHODS]
+        if any(make_drafter(replace(options, spec=one), self._memory).remembers for one in methods):
             self._memory.load()
-        return drafter
 
     def _made_controller(self) -> Controller:
         options = self.options

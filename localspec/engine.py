@@ -6,16 +6,15 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.calibration.loading import pass_costs
 from localspec.chat.template import ChatTemplate
 from localspec.constrained import ConstrainedSampler
-from localspec.drafting import Drafting
+from localspec.draft_models import DraftModels
+from localspec.drafting import Drafting, memory_of
 from localspec.errors import BadLogitsError, EngineError, PromptTooLongError, UsageError
 from localspec.logprobs import check_logprobs
-from localspec.memory.memory import Memory
 from localspec.messages import (
     Event,
     Finished,
@@ -30,17 +29,17 @@ from localspec.messages import (
     Timings,
 )
 from localspec.messages import Reply as ReplyMessage
-from localspec.models.gguf import GGUFHeader, read_header
+from localspec.models.gguf import read_header
 from localspec.prompting import Prompt, Prompting
 from localspec.runtime.devices import memory_use
 from localspec.runtime.grammar import Grammar
 from localspec.runtime.loading import describe, load
 from localspec.sampling import Sampler
-from localspec.session import Prefilled, Reply, Session, StopRules
-from localspec.stats.metrics import Tally
+from localspec.session import Reply, Session, StopRules
 from localspec.text import ReplyText
 from localspec.types import DraftOptions, EngineOptions, FinishReason
 from localspec.verify import is_exact, make_verifier
+from localspec.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -53,34 +52,6 @@ _SOME_TOKENS = 256
 
 def _nothing(event: Event) -> None:
     del event
-
-
-@dataclass
-class _Work:
-    """A reply in the making."""
-
-    request: Generate
-    emit: Callable[[Event], None]
-    cancelled: Callable[[], bool]
-    started: float
-    reply: Reply
-    tally: Tally = field(default_factory=Tally)
-    prefilled: Prefilled | None = None
-    whole: bool = False
-    prompt_text: str = ""
-    prompt_tokens: int = 0
-    prompt_s: float = 0.0
-    first_token_s: float | None = None
-    dropped: int = 0
-    memory_at: float = 0.0
-    reason: str = ""
-    reason_at: float = 0.0
-
-
-def _memory(options: EngineOptions, header: GGUFHeader) -> Memory | None:
-    if options.memory is None or not header.fingerprint:
-        return None
-    return Memory.of_file(Path(options.memory), header.fingerprint, options.memory_capacity)
 
 
 class Engine:
@@ -104,10 +75,9 @@ class Engine:
         options: EngineOptions,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        Drafting.check(options.draft, options.verify)
         began = time.perf_counter()
         header = read_header(path)
-        self._memory = _memory(options, header)
+        self._memory = memory_of(options, header.fingerprint)
         # Before the weights: what it remembers is read while they are.
         self._drafting = Drafting(
             options.draft,
@@ -117,29 +87,39 @@ class Engine:
             vocabulary=header.vocabulary or None,
         )
         self._loaded = load(path, options, progress, header)
-        model = self._loaded.model
+        self._models = DraftModels(self._loaded, options, progress)
         self._name = name
         self._verify = options.verify
         self._costs = pass_costs(path, options, self._loaded, header.file_type)
         self._calibrates = True
-        self._drafting.attach(self._loaded.context, self._costs.live)
+        with ExitStack() as undo:
+            undo.callback(self._free)
+            self._open(options)
+            undo.pop_all()
+        self.load_s = time.perf_counter() - began
+
+    def _open(self, options: EngineOptions) -> None:
+        """Session, template and draft models of what was loaded."""
+        model = self._loaded.model
+        self._drafting.attach(
+            self._loaded.context, self._costs.live, self._models, needed=options.needs_draft
+        )
         self.session = Session(
             self._loaded.context,
             model,
             drafter=self._drafting.drafter,
             controller=self._drafting.controller(),
         )
-        try:
-            template = ChatTemplate(
-                options.chat_template or model.chat_template,
-                bos=model.token_text(model.bos),
-                eos=model.token_text(model.eos),
-            )
-        except BaseException:
-            self._loaded.close()
-            raise
+        template = ChatTemplate(
+            options.chat_template or model.chat_template,
+            bos=model.token_text(model.bos),
+            eos=model.token_text(model.eos),
+        )
         self._prompting = Prompting(template, model, self._loaded.context.capacity)
-        self.load_s = time.perf_counter() - began
+
+    def _free(self) -> None:
+        self._models.close()
+        self._loaded.close()
 
     @property
     def info(self) -> ModelInfo:
@@ -190,7 +170,7 @@ class Engine:
         """Free everything."""
         self._costs.save()
         self.session.drafter.close()
-        self._loaded.close()
+        self._free()
 
     # --- speculation
 
@@ -256,7 +236,7 @@ class Engine:
         emit: Callable[[Event], None],
         cancelled: Callable[[], bool],
     ) -> Finished:
-        work = _Work(
+        work = Work(
             request=request,
             emit=emit,
             cancelled=cancelled,
@@ -279,7 +259,7 @@ class Engine:
         self._remember(work)
         return self._finished(work)
 
-    def _prefill(self, work: _Work) -> None:
+    def _prefill(self, work: Work) -> None:
         """Bring prompt and reply so far into the cache, with older turns dropped where they do not fit."""
         prompt = self._prompt(work).tokens
         emit, request = work.emit, work.request
@@ -303,7 +283,7 @@ class Engine:
         if not work.whole:
             work.reply.finish_reason = "cancelled"
 
-    def _extend(self, work: _Work, sampler: Sampler, rules: StopRules) -> FinishReason | None:
+    def _extend(self, work: Work, sampler: Sampler, rules: StopRules) -> FinishReason | None:
         """Run steps until a rule ends the reply; returns which."""
         steps = self.session.reply(sampler, rules, work.reply, logprobs=work.request.logprobs)
         for emission in steps:
@@ -324,14 +304,14 @@ class Engine:
                 work.emit(MemoryChanged(self.memory()))
         return work.reply.finish_reason
 
-    def _tell_reason(self, work: _Work) -> None:
+    def _tell_reason(self, work: Work) -> None:
         """Say why speculation is as it is, where that is news."""
         state = self.speculation
         if state.reason != work.reason:
             work.reason = state.reason
             work.emit(state)
 
-    def _make_room(self, work: _Work) -> None:
+    def _make_room(self, work: Work) -> None:
         """The context filled up in the middle of a reply: go on without the oldest turns."""
         if not work.request.messages:
             return
@@ -344,7 +324,7 @@ class Engine:
         if work.dropped == dropped and work.reply.finish_reason is None:
             work.reply.finish_reason = "context"
 
-    def _remember(self, work: _Work) -> None:
+    def _remember(self, work: Work) -> None:
         """Keep the reply for later drafts, and its tokens for the next prompt if its text says the same."""
         reply, vocabulary = work.reply, self._loaded.model
         said = list(reply.token_ids)
@@ -361,7 +341,7 @@ class Engine:
         prompt = self.session.tokens[: len(self.session.tokens) - len(reply.token_ids)]
         self._prompting.said(work.prompt_text, prompt, reply.text.text, said)
 
-    def _finished(self, work: _Work) -> Finished:
+    def _finished(self, work: Work) -> Finished:
         tally, prefilled, reply = work.tally, work.prefilled, work.reply
         assert prefilled is not None and reply.finish_reason is not None  # noqa: S101, PT018 - set by now
         timings = Timings(
@@ -385,7 +365,7 @@ class Engine:
         work.emit(MemoryChanged(self.memory()))
         return Finished(work.request.id, message, len(self.session.tokens))
 
-    def _prompt(self, work: _Work) -> Prompt:
+    def _prompt(self, work: Work) -> Prompt:
         """The prompt and the reply so far; says which turns it leaves out."""
         prompt = self._prompting.prompt(work.request, work.reply.token_ids)
         work.prompt_text = prompt.text

@@ -198,6 +198,10 @@ class Sampler:
         noise = gumbel_noise(self.params.seed, position, np.array([token, other], dtype=np.int64))
         return distance / self.params.temperature + float(noise[0] - noise[1])
 
+    def admitted(self, row: Values, history: Sequence[int] = ()) -> Values:
+        """The row after bias and penalties, `-inf` where a token is forbidden; the row itself without any."""
+        return self._adjusted(row, history)
+
     def _candidates(self, row: Values, history: Sequence[int]) -> tuple[Ids, Values]:
         """Ids and logits of what may be drawn, most likely first; one token when greedy."""
         row = self._adjusted(row, history)

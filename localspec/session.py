@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from localspec.control import Controller
 from localspec.drafters.base import Drafter
@@ -31,7 +31,7 @@ from localspec.types import (
     Verdict,
     VerdictKind,
 )
-from localspec.verify import CoupledVerifier, Verifier
+from localspec.verify import CoupledVerifier, RuleDrawing, Verifier
 
 _FIRST_CHUNK = 128
 _CHUNK_SECONDS = 0.25
@@ -262,7 +262,7 @@ class Session:
         position = len(tokens)
         begin = clock()
         budget = self._budget(rules, reply)
-        draft = self._propose(budget, rules) if budget.tokens else EMPTY_DRAFT
+        draft = self._propose(budget, rules, sampler) if budget.tokens else EMPTY_DRAFT
         chain = draft.is_chain
         drafted_at = clock()
         if chain:
@@ -308,9 +308,11 @@ class Session:
             room = min(room, rules.max_tokens - len(reply.token_ids) - 1)
         return Budget(max(0, min(budget.tokens, room)), min(budget.leaves, self.context.max_leaves))
 
-    def _propose(self, budget: Budget, rules: StopRules) -> Draft:
+    def _propose(self, budget: Budget, rules: StopRules, sampler: Sampler) -> Draft:
         """A draft within `budget`, without what would follow an end-of-generation token."""
-        draft = self.controller.trim(self.drafter.propose(self.tokens, budget))
+        drawing = RuleDrawing(sampler, self.verifier)
+        asked = replace(budget, drawing=drawing, advice=self.controller)
+        draft = self.controller.trim(self.drafter.propose(self.tokens, asked))
         if not draft.is_chain:
             draft = with_leaves(draft, budget.leaves)
         draft = draft.prefix(budget.tokens)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,11 +147,65 @@ EMPTY_DRAFT = Draft()
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """Candidates for one place of a draft, the first of which is its token.
+
+    Attributes:
+        tokens: their ids.
+        chances: estimated probability of each that the target says it, everything before it being right.
+        probs: the distribution that they were drawn from, without replacement, shape [vocabulary]; None where
+            the rule of verification has no use for it.
+    """
+
+    tokens: tuple[int, ...]
+    chances: tuple[float, ...]
+    probs: NDArray[np.float32] | None = None
+
+
+class Drawing(Protocol):
+    """How a drafter that has logits of its own draws, so that the target's rule can judge its tokens."""
+
+    def draw(
+        self, row: NDArray[np.float32], tokens: Sequence[int], drafted: Sequence[int], count: int
+    ) -> Drawn:
+        """Candidates for the place after `tokens` (verified) and `drafted`.
+
+        Args:
+            row: the drafter's logits there, shape [vocabulary of the target]; not modified.
+            tokens: the session's tokens.
+            drafted: draft tokens after them.
+            count: candidates at most.
+        """
+
+
+class Advice(Protocol):
+    """What a drafter may ask about a draft in the making: whether and which tokens are worth their time."""
+
+    def more(self, draft: Draft) -> bool:
+        """Whether one more token is worth a pass of the drafter, `draft` being what there is of it.
+
+        Asked before the first token too, with an empty draft; `source` tells whose it is.
+        """
+
+    def rate(self, draft: Draft) -> float:
+        """Tokens that a pass over the best beginning of `draft` promises, a unit of time."""
+
+    def prospect(self, source: str) -> float:
+        """The same for a draft of `source` that has yet to be made, its making included."""
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a drafter may propose: `tokens` nodes at most, on `leaves` branches at most. 0: do not."""
+    """How much a drafter may propose: `tokens` nodes at most, on `leaves` branches at most. 0: do not.
+
+    `drawing` and `advice` are for drafters that need them; None draws the likeliest tokens, and as many as
+    may be.
+    """
 
     tokens: int
     leaves: int = 1
+    drawing: Drawing | None = None
+    advice: Advice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +319,11 @@ class DraftOptions:
     `policy` chooses how much of it is drafted, see `localspec.control`: `length` draft tokens a step at most
     (exactly so many with the policy "fixed"), on `leaves` branches at most. The n-gram drafter's are
     described with `localspec.drafters.ngram.NgramDrafter`.
+
+    Attributes:
+        files: for each member of `spec` that is a draft model, the path of its GGUF file.
+        window: tokens of context that a draft model looks back on; None: as many as the target.
+        gpu_layers: layers of a draft model on the GPU; None offloads all that fit beside the target.
     """
 
     spec: str = "auto"
@@ -275,6 +334,9 @@ class DraftOptions:
     ngram_min_hits: int = 1
     leaves: int = 1
     policy: str = "cost"
+    files: dict[str, str] = field(default_factory=dict)
+    window: int | None = None
+    gpu_layers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +351,7 @@ class EngineOptions:
         flash_attention: None lets llama.cpp decide.
         kv_type: element type of the KV cache, such as "f16" or "q8_0".
         draft: the drafter to start with.
+        needs_draft: whether a draft model that cannot be had is an error; else replies have no drafts.
         speculation: whether it starts switched on.
         chat_template: Jinja source that replaces the file's own.
         verify: the rule of verification, a name of `localspec.verify.VERIFIERS`.
@@ -303,6 +366,7 @@ class EngineOptions:
     flash_attention: bool | None = None
     kv_type: str = "f16"
     draft: DraftOptions = field(default_factory=DraftOptions)
+    needs_draft: bool = True
     speculation: bool = True
     chat_template: str | None = None
     verify: str = "coupled"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.control.base import NoAdvice
 from localspec.control.estimates import AcceptanceEstimates
 from localspec.control.live_cost import LiveCost
 from localspec.types import EMPTY_DRAFT, Budget, Draft, StepStats
@@ -12,13 +13,14 @@ _FOLLOW = 0.1
 _START = 0.7
 
 
-class ConfidenceGoodput:
+class ConfidenceGoodput(NoAdvice):
     """Verifies as much of a draft as promises most tokens for its time, going by confidence alone.
 
     Token after token: with the confidence of those before and the mean confidence for the next one, its
     goodput (1 + sum of the products of confidence) / T(1 + k) is predicted; the first that would be less than
     what there is ends the draft, and so does plain decoding's. Then the longest of the best is taken by the
-    true confidence. Drafters here propose at once, so the choice saves passes, not drafting.
+    true confidence. A draft model is stopped where the predicted goodput falls; other drafters propose at
+    once, so for them the choice saves passes, not drafting.
 
     A draft without confidence has in its place what matches of its length are usually worth (the prior of
     `AcceptanceEstimates`). Nothing is learnt from what is accepted: that is the method's weakness where a
@@ -40,6 +42,14 @@ class ConfidenceGoodput:
     def budget(self, tokens: Sequence[int]) -> Budget:  # noqa: ARG002 - the protocol's argument
         """As much as is allowed: confidence is known only once there is a draft."""
         return self._budget
+
+    def more(self, draft: Draft) -> bool:
+        """Whether one more token, of mean confidence, raises the goodput of a draft in the making."""
+        size = len(draft)
+        survival = draft.confidence[-1] if size else 1.0
+        expected = 1.0 + sum(draft.confidence)
+        ahead = (expected + survival * self.mean) / self.cost(size + 2)
+        return ahead >= expected / self.cost(size + 1)
 
     def trim(self, draft: Draft) -> Draft:
         """The beginning of `draft` of the highest goodput; empty where plain decoding's is higher."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from localspec.types import Budget, Draft, StepStats
+from localspec.types import Advice, Budget, Draft, StepStats
 
 
-class Controller(Protocol):
-    """Policy of draft length. `budget` 0 means: do not draft."""
+class Controller(Advice, Protocol):
+    """Policy of draft length. `budget` 0 means: do not draft. Drafters get it as their advice."""
 
     @property
     def reason(self) -> str:
@@ -28,7 +28,23 @@ class Controller(Protocol):
         """A new reply begins: what was learnt may be of another topic."""
 
 
-class FixedLength:
+class NoAdvice:
+    """Advice of policies that know no costs: draft as much as the budget allows, of the first that can."""
+
+    def more(self, draft: Draft) -> bool:  # noqa: ARG002 - the protocol's argument
+        """See `Advice.more`."""
+        return True
+
+    def rate(self, draft: Draft) -> float:
+        """See `Advice.rate`: any draft is as good as the next."""
+        return 1.0 if len(draft) else 0.0
+
+    def prospect(self, source: str) -> float:  # noqa: ARG002 - the protocol's argument
+        """See `Advice.prospect`: no better than what there is."""
+        return 0.0
+
+
+class FixedLength(NoAdvice):
     """Always the same draft length, on at most `leaves` branches."""
 
     def __init__(self, length: int, reason: str = "on", *, leaves: int = 1) -> None:
@@ -50,7 +66,7 @@ class FixedLength:
         """Nothing to forget."""
 
 
-class LengthPolicy:
+class LengthPolicy(NoAdvice):
     """What policies have in common that choose nothing but a length, and learn across replies.
 
     Attributes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from localspec.control.estimates import AcceptanceEstimates
 from localspec.control.live_cost import LiveCost
+from localspec.control.passes import DraftPasses
 from localspec.stats.theory import acceptance_for
 from localspec.types import EMPTY_DRAFT, Budget, Draft, StepStats
 
@@ -30,6 +31,8 @@ _CREDIT = 16.0
 """Passes that past gains may be worth: what they allow to be lost once the text has changed."""
 _LEAP = 2.0
 """Passes beyond the account that a draft may cost which is likely to be accepted."""
+_FIRST_DRAFT = 3
+"""Tokens of a draft model's first draft, before it is known what they cost."""
 _FOLLOW = 0.2
 """Weight of the newest draft in the time that drafting takes."""
 _NEW_TURN = 0.5
@@ -75,6 +78,9 @@ class CostController:
     speculation pauses until drafts that were only looked at would have filled it. So the loss against plain
     decoding is bounded, whatever the text.
 
+    A draft model pays for every token: it is asked for one more only while that raises the expected tokens a
+    second, and now and then for a single one where it does not, within the share of time for exploration.
+
     Args:
         cost: T(n), which it keeps up to date.
         estimates: acceptance as it was learnt before, likewise; None begins anew.
@@ -100,6 +106,9 @@ class CostController:
         self._proposed = False
         self._looks = 0.0
         self._position = 0
+        self._models: dict[str, DraftPasses] = {}
+        self._drafting: DraftPasses | None = None
+        self._passes = 0
 
     def begin(self) -> None:
         """A new reply: drafts of the one before are no longer judged, and its acceptance counts less."""
@@ -122,16 +131,53 @@ class CostController:
         self._settle(tokens)
         self._position = len(tokens)
         self._proposed = False
-        if self._account <= _START and self._looks > 0:
+        self._drafting, self._passes = None, 0
+        # A draft model asks for every token, see `more`.
+        if self._account <= _START and self._looks > 0 and not self._models:
             return Budget(0)
         self._proposed = True
         return self._budget
+
+    def more(self, draft: Draft) -> bool:
+        """See `Advice.more`."""
+        model = self._model(draft.source)
+        if not len(draft):
+            wanted = self._account > 0 and self._promising(model, draft)
+            # What does not pay is still looked at, one token of it.
+            wanted = wanted or self._looks <= 0
+        else:
+            wanted = self._promising(model, draft)
+        if wanted:
+            self._drafting = model
+            self._passes += 1
+        return wanted
+
+    def rate(self, draft: Draft) -> float:
+        """See `Advice.rate`."""
+        costs = self.cost.up_to(len(draft) + 1)
+        expected, best = 1.0, 1.0 / costs[0]
+        for length, chance in enumerate(self.estimates.survival(draft), start=1):
+            expected += chance
+            best = max(best, expected / costs[length])
+        return best
+
+    def prospect(self, source: str) -> float:
+        """See `Advice.prospect`; a model that has not drafted yet is given the chance to."""
+        model = self._model(source)
+        if model.seconds is None:
+            return math.inf
+        return model.best_ahead(Draft(source=source), (), self._costs_ahead(), math.inf)[1]
 
     def trim(self, draft: Draft) -> Draft:
         """The beginning of `draft` that promises most tokens a second; empty where plain decoding does."""
         if not len(draft):
             return draft
         survival = self.estimates.survival(draft)
+        if draft.probs:
+            # To choose among drawn tokens by what came of them would change the distribution they follow.
+            self._pending.append(_Pending(self._position, draft, len(draft)))
+            self._plan = _Plan(len(draft), 1.0 + sum(survival), pays=True)
+            return draft
         length, wanted = self._best(survival, self._stake(survival[0])), 0
         if not length:
             # What the account does not allow, or no longer, is only looked at.
@@ -144,8 +190,11 @@ class CostController:
         self.cost.observe(stats.drafted + 1, stats.verify_ns * 1e-9)
         one = self.cost(1)
         spent = stats.draft_ns * 1e-9
-        if self._proposed:
+        if self._drafting is not None:
+            self._drafting.took(spent, self._passes)
+        elif self._proposed:
             self._draft_s += _FOLLOW * (spent - self._draft_s)
+        if self._proposed:
             self._book(-spent / one)
         if self._account < _START:
             self._book(EXPLORATION)
@@ -153,6 +202,22 @@ class CostController:
         self._looks = max(self._looks + (spent if self._proposed else 0.0) / one - EXPLORATION, 0.0)
 
     # --- inner steps
+
+    def _model(self, source: str) -> DraftPasses:
+        return self._models.setdefault(source, DraftPasses())
+
+    def _costs_ahead(self) -> list[float]:
+        return self.cost.up_to(self._budget.tokens + 1)
+
+    def _promising(self, model: DraftPasses, draft: Draft) -> bool:
+        """Whether one more token, or some more, raise the expected tokens a second."""
+        if model.seconds is None:
+            return len(draft) < _FIRST_DRAFT
+        costs = self._costs_ahead()
+        survival = self.estimates.survival(draft)
+        most = costs[0] * (1.0 + self._stake(survival[0] if survival else model.chance))
+        here, there = model.best_ahead(draft, survival, costs, most)
+        return there > here * (1.0 if survival else MARGIN)
 
     def _stake(self, chance: float) -> float:
         """Passes over one token that a draft may cost whose first token has the probability `chance`.
@@ -166,7 +231,7 @@ class CostController:
     def _best(self, survival: Sequence[float], stake: float) -> int:
         """Nodes to verify, whose verification costs `stake` passes over one token at most."""
         costs = self.cost.up_to(len(survival) + 1)
-        one, draft_s = costs[0], self._draft_s if self.cost.known else 0.0
+        one, draft_s = costs[0], self._spent_s
         best, best_rate, promised = 0, 0.0, 1.0
         expected, most = 1.0, (1.0 + stake) * one
         for length, chance in enumerate(survival, start=1):
@@ -179,13 +244,22 @@ class CostController:
         self._plan = _Plan(best, promised, pays=pays)
         return best if pays else 0
 
+    @property
+    def _spent_s(self) -> float:
+        """Seconds that the newest draft took; 0 while it is not known what a second is worth."""
+        if not self.cost.known:
+            return 0.0
+        if self._drafting is not None:
+            return self._passes * (self._drafting.seconds or 0.0)
+        return self._draft_s
+
     def _expectation(self) -> str:
         """Acceptance as expected and at break-even, of the newest draft at its best length."""
         plan = self._plan
         if plan is None or not plan.length:
             return ""
         # What drafting takes is spent whether the draft is verified or not, as in the choice itself.
-        draft_s = self._draft_s if self.cost.known else 0.0
+        draft_s = self._spent_s
         needed = (draft_s + self.cost(plan.length + 1)) / (draft_s + self.cost(1)) * MARGIN
         alpha, least = acceptance_for(plan.expected, plan.length), acceptance_for(needed, plan.length)
         even = "beyond 100 %" if least is None else f"{100 * least:.0f} %"
@@ -201,6 +275,8 @@ class CostController:
         draft = one.draft
         while one.position + one.right < len(tokens):
             child = self.estimates.learn(draft, one.node, tokens[one.position + one.right])
+            if draft.source in self._models:
+                self._models[draft.source].learn(first=one.node < 0, right=child >= 0)
             if child < 0:
                 self._book_draft(one)
                 return False

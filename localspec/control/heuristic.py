@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from localspec.control.base import LengthPolicy
-from localspec.types import StepStats
+from localspec.types import Draft, StepStats
 
 START = 5
 UP = 2
 DOWN = 1
+CONFIDENCE = 0.4
+"""A draft model stops after a token that it gave a lower probability."""
 
 
 class Heuristic(LengthPolicy):
@@ -25,6 +27,13 @@ class Heuristic(LengthPolicy):
         length = min(start, longest)
         super().__init__(length, f"on, {length} draft tokens to begin with", leaves)
         self._longest = longest
+
+    def more(self, draft: Draft) -> bool:
+        """Stop a draft model that is not sure of its last token."""
+        if not draft.confidence:
+            return True
+        before = draft.confidence[-2] if len(draft) > 1 else 1.0
+        return draft.confidence[-1] >= CONFIDENCE * before
 
     def update(self, stats: StepStats) -> None:
         """Longer or shorter."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from localspec.drafters.base import Drafter, Needs
+from localspec.drafters.cascade import CascadeDrafter
 from localspec.drafters.ngram import NgramDrafter, check_lengths
 from localspec.drafters.ngram_pick import check_pick
 from localspec.drafters.none import NoDrafter
@@ -27,6 +28,8 @@ __all__ = [
     "check_spec",
     "has_probs",
     "make_drafter",
+    "members_of",
+    "models_of",
 ]
 
 METHODS: dict[str, Callable[[DraftOptions, Memory | None], Drafter]] = {
@@ -41,9 +44,6 @@ METHODS: dict[str, Callable[[DraftOptions, Memory | None], Drafter]] = {
     "suffix:arctic": lambda options, memory: ArcticDrafter(memory),  # noqa: ARG005
 }
 
-WITH_PROBS: frozenset[str] = frozenset()
-"""Methods that draw their tokens from distributions and hand these out as `Draft.probs`."""
-
 DEFAULT_LENGTH = 8
 """Draft tokens a step of a fixed length where the user gives no `--draft-length`."""
 
@@ -51,11 +51,35 @@ LONGEST = 48
 """Draft tokens a step at most where a policy chooses and the user gives no `--draft-length`."""
 
 
+def members_of(spec: str) -> tuple[str, ...]:
+    """The drafters that a value of `--draft` names, joined by "+", which may be a part of a path too."""
+    members: list[str] = []
+    for part in spec.split("+"):
+        if members and "/" in members[-1] and not members[-1].endswith(".gguf"):
+            members[-1] += f"+{part}"
+        else:
+            members.append(part)
+    return tuple(members)
+
+
+def models_of(spec: str) -> tuple[str, ...]:
+    """Those members of `spec` that are no method: draft models."""
+    return tuple(member for member in members_of(spec) if member not in METHODS)
+
+
 def check_spec(options: DraftOptions) -> None:
     """Raise `UsageError` for a value of `--draft` or of its settings that cannot be used."""
-    if options.spec not in METHODS:
-        known = ", ".join(METHODS)
-        raise UsageError(f"There is no drafting method '{options.spec}'; use one of: {known}.")
+    members = members_of(options.spec)
+    for member in members:
+        if member not in METHODS and member not in options.files:
+            known = ", ".join(METHODS)
+            raise UsageError(
+                f"There is no drafting method '{member}'; use one of: {known}, or a model for drafts."
+            )
+    if len(members) > 1 and ("none" in members or len(set(members)) < len(members)):
+        raise UsageError(
+            f"The drafters of '{options.spec}' cannot be combined; name different ones, and none alone."
+        )
     if options.length is not None and options.length < 1:
         raise UsageError("The draft length must be 1 or more; use --draft none to decode without drafts.")
     if not 1 <= options.leaves <= MAX_LEAVES:
@@ -65,16 +89,29 @@ def check_spec(options: DraftOptions) -> None:
 
 
 def has_probs(options: DraftOptions) -> bool:
-    """Whether the drafter that `options` names hands out the distributions its tokens are drawn from."""
-    return options.spec in WITH_PROBS
+    """Whether every draft of `options` comes with the distributions that its tokens are drawn from."""
+    return not any(member in METHODS for member in members_of(options.spec))
 
 
-def make_drafter(options: DraftOptions, memory: Memory | None = None) -> Drafter:
+def make_drafter(
+    options: DraftOptions,
+    memory: Memory | None = None,
+    model: Callable[[str], Drafter] | None = None,
+) -> Drafter:
     """The drafter that `options` names; raises `UsageError` for an unknown one.
 
     Args:
         options: which one, and its settings.
         memory: earlier replies, for methods that draft from them.
+        model: makes the drafter of a member that is a draft model; None where there can be none.
     """
     check_spec(options)
-    return METHODS[options.spec](options, memory)
+    made: list[Drafter] = []
+    for member in members_of(options.spec):
+        if member in METHODS:
+            made.append(METHODS[member](options, memory))
+        elif model is not None:
+            made.append(model(member))
+        else:
+            raise UsageError(f"Draft models such as '{member}' cannot be used here; use another --draft.")
+    return made[0] if len(made) == 1 else CascadeDrafter(made)

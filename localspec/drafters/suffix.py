@@ -96,6 +96,15 @@ class SuffixDrafter:
             return grown(best, budget, FLOOR)
         return best.chain(FLOOR)
 
+    def follow(self, drafted: Sequence[int], budget: Budget) -> Draft:
+        """What follows the text and then `drafted`, tokens of another drafter."""
+        size = len(self._text)
+        self._text.extend(drafted)
+        try:
+            return self.propose((), budget)
+        finally:
+            self._text.cut(size)
+
     def commit(self, outcome: Outcome) -> None:
         """Append the verified tokens."""
         self._text.extend(outcome.tokens)

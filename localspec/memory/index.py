@@ -97,17 +97,18 @@ class TextIndex:
 
     def cut(self, size: int) -> None:
         """Drop everything after the first `size` tokens, as if it had never been appended."""
-        tokens = self._tokens[: self._size].tolist()
+        first = max(min(self._size, size) - max(ORDERS), 0)
+        tokens = self._tokens[first : self._size].tolist()
         for order, places in self._places.items():
             for index in range(self._size - 1, max(order, size) - 1, -1):
-                key = _key(tokens[index - order : index])
+                key = _key(tokens[index - order - first : index - first])
                 there = places[key]
                 there.pop()
                 if not there:
                     del places[key]
         self._size = min(self._size, size)
         for order in ORDERS:
-            self._keys[order] = _key(tokens[max(self._size - order, 0) : self._size])
+            self._keys[order] = _key(self._tokens[max(self._size - order, 0) : self._size].tolist())
 
     def places(self, order: int, limit: int) -> Places:
         """Places after the text's own last `order` tokens, the newest first, at most `limit`."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
-from localspec.errors import NotEnoughMemoryError, UsageError
+from localspec.errors import IncompatibleError, NotEnoughMemoryError, UsageError
 from localspec.messages import ModelInfo
 from localspec.models.gguf import GGUFHeader, estimate_memory, read_header
 from localspec.runtime.context import LlamaContext
@@ -18,10 +18,11 @@ from localspec.runtime.load import SpareCores
 from localspec.runtime.model import LlamaModel
 from localspec.runtime.offload import Demand, layers_that_fit
 from localspec.trees import MAX_LEAVES
-from localspec.types import EngineOptions
+from localspec.types import DraftOptions, EngineOptions
 
 DEFAULT_CONTEXT = 8192
 SMALLEST_CONTEXT = 512
+SMALLEST_DRAFT_CONTEXT = 64
 _BUFFERS = 128 * 2**20
 """Compute buffers of a small model, a lower bound."""
 
@@ -77,6 +78,41 @@ def load(
             layers = layers * 3 // 4
         else:
             return LoadedModel(model, context, layers, backend_name() if layers else "CPU")
+
+
+def load_draft(
+    path: Path,
+    options: EngineOptions,
+    target: LoadedModel,
+    draft: DraftOptions,
+    progress: Callable[[float], None] | None = None,
+) -> LoadedModel:
+    """Load a draft model beside its target, with a cache for as much text as its options let it look back on.
+
+    Its cache is f16 whatever the target's is: quantized, it is known to draft nothing that is accepted.
+
+    Raises:
+        NotFoundError, ModelFileError: as for `load`.
+        NotEnoughMemoryError: weights or cache do not fit beside the target.
+        IncompatibleError: its state cannot be rolled back.
+    """
+    window = min(draft.window or target.context.capacity, target.context.capacity)
+    loaded = load(
+        path,
+        replace(
+            options,
+            context=max(window, SMALLEST_DRAFT_CONTEXT),
+            gpu_layers=draft.gpu_layers,
+            kv_type="f16",
+        ),
+        progress,
+    )
+    if not loaded.context.can_trim:
+        loaded.close()
+        raise IncompatibleError(
+            f"{path.name} cannot draft: its state cannot be rolled back; choose another --draft."
+        )
+    return loaded
 
 
 def describe(

@@ -9,6 +9,7 @@ from localspec.verify.adasd import AdaSDVerifier, EntropyStop
 from localspec.verify.base import Verifier, drafting_seed, no_distribution, shares_noise
 from localspec.verify.block import BlockVerifier
 from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.drawing import GreedyDrawing, RuleDrawing
 from localspec.verify.rejection import RejectionVerifier
 from localspec.verify.typical import TypicalVerifier
 
@@ -18,7 +19,9 @@ __all__ = [
     "BlockVerifier",
     "CoupledVerifier",
     "EntropyStop",
+    "GreedyDrawing",
     "RejectionVerifier",
+    "RuleDrawing",
     "TypicalVerifier",
     "Verifier",
     "check_verify",

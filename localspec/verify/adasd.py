@@ -105,6 +105,7 @@ class AdaSDVerifier:
     name = "adasd"
     exact = False
     shares_noise = True
+    needs_probs = True
 
     def __init__(self) -> None:
         self._threshold = RunningThreshold()

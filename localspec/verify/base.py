@@ -30,7 +30,7 @@ class Verifier(Protocol):
         exact: whether the tokens are distributed as the target's own; a rule that is not is "lossy" and is
             labelled so wherever it is named.
 
-    A rule may also say `shares_noise = False`: see `shares_noise`.
+    A rule may also say `shares_noise = False` and `needs_probs = True`: see the functions of these names.
     """
 
     name: str
@@ -59,6 +59,11 @@ def shares_noise(verifier: Verifier) -> bool:
     of the draws that judge it; see `drafting_seed`.
     """
     return bool(getattr(verifier, "shares_noise", True))
+
+
+def needs_probs(verifier: Verifier) -> bool:
+    """Whether a draft must carry the distributions of its tokens whatever the temperature."""
+    return bool(getattr(verifier, "needs_probs", False))
 
 
 def drafting_seed(verifier: Verifier, seed: int, root: int) -> int:

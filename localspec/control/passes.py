@@ -1,0 +1,90 @@
+"""What drafting with a model costs and brings: a drafter that pays for every token with a pass of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.types import Draft
+
+_PRIOR, _WEIGHT = 0.6, 6.0
+"""Acceptance that is expected at first, and the observations that this counts as."""
+_DECAY = 0.97
+"""Weight of an observation relative to the next one."""
+_FOLLOW = 0.2
+_OUTLIER = 3.0
+"""A draft that took so many times its usual time read text besides: that is no cost of drafting."""
+_AHEAD = 8
+"""Tokens that are looked ahead: sixteen may cost less than nine."""
+
+
+class _Chance:
+    """Acceptance of one kind of token, the newest counting most."""
+
+    def __init__(self) -> None:
+        self._right = _PRIOR * _WEIGHT
+        self._asked = _WEIGHT
+
+    @property
+    def value(self) -> float:
+        return self._right / self._asked
+
+    def learn(self, *, right: bool) -> None:
+        self._right = self._right * _DECAY + right
+        self._asked = self._asked * _DECAY + 1.0
+
+
+class DraftPasses:
+    """One such drafter.
+
+    Attributes:
+        seconds: of one of its passes; None before the first draft.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        self._first = _Chance()
+        self._later = _Chance()
+
+    @property
+    def chance(self) -> float:
+        """Probability that the first token of a draft is accepted."""
+        return self._first.value
+
+    def learn(self, *, first: bool, right: bool) -> None:
+        """A draft token was compared with what was said."""
+        (self._first if first else self._later).learn(right=right)
+
+    def took(self, seconds: float, passes: int) -> None:
+        """So many passes took so long."""
+        each = seconds / passes
+        if self.seconds is None:
+            self.seconds = each
+        self.seconds += _FOLLOW * (min(each, _OUTLIER * self.seconds) - self.seconds)
+
+    def best_ahead(
+        self, draft: Draft, survival: Sequence[float], costs: Sequence[float], most: float
+    ) -> tuple[float, float]:
+        """Rates, in tokens a unit of time, of stopping at the best place so far and of going on to a better.
+
+        What the draft has taken is spent either way.
+
+        Args:
+            draft: as far as it is.
+            survival: of its tokens.
+            costs: T(n) for n = 1 and on, in the unit of `seconds`.
+            most: cost of a pass and of drafting for it beyond which there is none.
+        """
+        made, each = len(draft), self.seconds or 0.0
+        expected, reach = 1.0, survival[-1] if survival else 1.0
+        here = 1.0 / (made * each + costs[0])
+        for length, chance in enumerate(survival, start=1):
+            expected += chance
+            here = max(here, expected / (made * each + costs[length]))
+        there = 0.0
+        for length in range(made + 1, min(made + _AHEAD, len(costs) - 1) + 1):
+            reach *= self._later.value if length > 1 else self._first.value
+            expected += reach
+            spent = length * each + costs[length]
+            if spent <= most:
+                there = max(there, expected / spent)
+        return here, there

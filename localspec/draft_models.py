@@ -1,0 +1,87 @@
+"""Draft models beside a target: checked against it, loaded once, and handed out as drafters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from localspec.drafters import Drafter
+from localspec.drafters.bridge import TextBridge
+from localspec.drafters.model import ModelDrafter
+from localspec.errors import IncompatibleError
+from localspec.models.compat import SAME, Compatibility, check_draft_file, compare_vocabularies
+from localspec.models.gguf import read_header
+from localspec.runtime.loading import LoadedModel, load_draft
+from localspec.runtime.vocabulary import vocabulary, vocabulary_facts
+from localspec.types import DraftOptions, EngineOptions
+from localspec.verify import GreedyDrawing
+
+
+class DraftModels:
+    """Models that draft for one target; each is loaded when its drafter is first asked for.
+
+    Args:
+        target: as it was loaded.
+        options: how; draft models are loaded likewise, but for what `DraftOptions` say.
+        progress: called with the fraction of a model's weights read.
+    """
+
+    def __init__(
+        self,
+        target: LoadedModel,
+        options: EngineOptions,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        self._target = target
+        self._options = options
+        self._progress = progress
+        self._loaded: dict[str, tuple[LoadedModel, Compatibility]] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about the models that are loaded, in a sentence each."""
+        return [fit.note for _, fit in self._loaded.values() if fit.note]
+
+    def drafter(self, name: str, options: DraftOptions) -> Drafter:
+        """A new drafter on the model of the member `name`; several of one model must not be used in turn.
+
+        Raises:
+            NotFoundError, ModelFileError: no such file, or no model.
+            IncompatibleError: it cannot draft for this target; says why.
+            NotEnoughMemoryError: it does not fit beside the target.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = self._load(Path(options.files[name]), options)
+        loaded, fit = self._loaded[name]
+        loaded.context.clear()
+        model = self._target.model
+        label = Path(name).name
+        if fit.verdict == "same":
+            size = model.vocabulary_size
+            return ModelDrafter(loaded.context, size, GreedyDrawing(), name=label, window=options.window)
+        inner = ModelDrafter(
+            loaded.context, loaded.model.vocabulary_size, GreedyDrawing(), name=label, window=options.window
+        )
+        return TextBridge(inner, target=model, draft=loaded.model)
+
+    def keep_only(self, names: tuple[str, ...]) -> None:
+        """Free all models but these."""
+        for name in [name for name in self._loaded if name not in names]:
+            self._loaded.pop(name)[0].close()
+
+    def close(self) -> None:
+        """Free all models."""
+        self.keep_only(())
+
+    def _load(self, path: Path, options: DraftOptions) -> tuple[LoadedModel, Compatibility]:
+        header, target = read_header(path), read_header(self._target.model.path)
+        check_draft_file(header, target=target)
+        if header.fingerprint == target.fingerprint:
+            fit = SAME
+        else:
+            with vocabulary(path) as draft:
+                facts = vocabulary_facts(draft)
+            fit = compare_vocabularies(vocabulary_facts(self._target.model), facts)
+        if fit.verdict == "none":
+            raise IncompatibleError(f"{path.name} cannot draft for this model: {fit.reasons[0]}.")
+        return load_draft(path, self._options, self._target, options, self._progress), fit

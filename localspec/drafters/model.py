@@ -1,0 +1,214 @@
+"""Draft model: a smaller model of the same vocabulary says what the target is likely to say.
+
+Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from localspec.drafters.base import Needs
+from localspec.target import TargetContext
+from localspec.types import EMPTY_DRAFT, Budget, Draft, Drawing, Drawn, Outcome, Rows
+
+_UNUSED = 64
+"""Steps without a draft after which the next prompt is no longer read before it is needed."""
+_ROWS = 4
+"""Tokens to catch up with beyond which they are read by themselves: a row of logits for each costs more."""
+_NARROWEST = 64
+"""Tokens of the smallest window: below it nothing is known of the text."""
+
+
+class ModelDrafter:
+    """Drafts with a model of its own, token by token, as long as the budget's advice says that it pays.
+
+    Its cache follows the target's text: what was refused is dropped with the next `commit`, and the tokens
+    that it has not seen yet (one as a rule, two after full acceptance, all that was said while it was off) go
+    into the first pass of the next draft.
+
+    With more than one branch, the second candidate of every place becomes a sibling of the first where it is
+    likelier than what the draft would gain at its end. Second candidates cost the draft model nothing.
+
+    Args:
+        context: the draft model's cache.
+        vocabulary: tokens of the target; rows of another width are cut or filled up to it.
+        greedy: draws where the budget has no drawing.
+        name: what telemetry calls it.
+        window: tokens that it looks back on at most; None: as many as its cache holds.
+    """
+
+    needs = Needs.TOKENS
+    remembers = False
+
+    def __init__(
+        self,
+        context: TargetContext,
+        vocabulary: int,
+        greedy: Drawing,
+        *,
+        name: str = "model",
+        window: int | None = None,
+    ) -> None:
+        self.name = name
+        self._context = context
+        self._vocabulary = vocabulary
+        self._greedy = greedy
+        self._window = min(max(window or context.capacity, _NARROWEST), context.capacity)
+        self._tokens: list[int] = []
+        self._start = 0
+        self._ahead: list[int] = []
+        self._unused = 0
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Keep of the cache what `tokens` begin with; read the rest, unless drafts were not wanted lately."""
+        held = self._tokens[: self._end]
+        shared = next(
+            (place for place, (one, two) in enumerate(zip(held, tokens, strict=False)) if one != two),
+            min(len(held), len(tokens)),
+        )
+        self._tokens = list(tokens)
+        self._ahead.clear()
+        self._keep(min(shared, len(tokens) - 1))
+        if self._unused < _UNUSED:
+            self._read(len(tokens) - 1)
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        """See `Drafter.propose`."""
+        advice, drawing = budget.advice, budget.drawing or self._greedy
+        most = min(budget.tokens, self._window // 2)
+        if advice is not None and not advice.more(Draft(source=self.name)):
+            return EMPTY_DRAFT
+        self._unused = 0
+        row = self._catch_up(most)
+        drawn: list[Drawn] = []
+        chain: list[int] = []
+        survival = 1.0
+        confidence: list[float] = []
+        while True:
+            found = drawing.draw(row, tokens, chain, 1 if budget.leaves == 1 else 2)
+            drawn.append(found)
+            chain.append(found.tokens[0])
+            survival *= found.chances[0]
+            confidence.append(survival)
+            if len(chain) >= most:
+                break
+            if advice is not None and not advice.more(
+                Draft.chain(chain, source=self.name, confidence=tuple(confidence))
+            ):
+                break
+            row = self._row(self._context.decode(chain[-1:], "all"))
+            self._ahead.append(chain[-1])
+        if budget.leaves > 1:
+            return _branched(drawn, budget, self.name)
+        probs = tuple(found.probs for found in drawn if found.probs is not None)
+        return Draft(
+            tokens=tuple(chain),
+            parents=tuple(range(-1, len(chain) - 1)),
+            confidence=tuple(confidence),
+            probs=probs,
+            source=self.name,
+        )
+
+    def commit(self, outcome: Outcome) -> None:
+        """Drop from the cache what was refused, and take note of what was said."""
+        said = outcome.tokens
+        right = 0
+        while right < min(len(self._ahead), len(said)) and self._ahead[right] == said[right]:
+            right += 1
+        before = len(self._tokens)
+        self._tokens.extend(said)
+        if self._ahead:
+            self._ahead.clear()
+            # The last token is never in the cache: its row is the next draft's first.
+            self._keep(min(before + right, len(self._tokens) - 1))
+        self._unused += 1
+
+    def close(self) -> None:
+        """Forget the text; whoever made the context closes it."""
+        self._tokens = []
+        self._ahead = []
+        self._start = 0
+        self._context.clear()
+
+    # --- the cache, which holds the tokens from `_start` to `_end`, and then those `_ahead` of them
+
+    @property
+    def _end(self) -> int:
+        return self._start + self._context.length - len(self._ahead)
+
+    def _keep(self, count: int) -> None:
+        """Drop from the cache all that comes after the first `count` tokens of the text."""
+        if count <= self._start:
+            self._context.clear()
+            self._start = 0
+        else:
+            self._context.keep(count - self._start)
+
+    def _read(self, count: int) -> None:
+        """Bring the cache up to the first `count` tokens, the oldest left out where they do not fit."""
+        if count - self._start > self._window - 1:
+            # Half a window anew, so that it does not have to slide with every token.
+            self._context.clear()
+            self._start = max(count - self._window // 2, 0)
+        while self._end < count:
+            piece = self._tokens[self._end : min(count, self._end + self._context.max_batch)]
+            self._context.decode(piece, "none")
+
+    def _catch_up(self, ahead: int) -> Rows:
+        """The row after the last token, with room for `ahead` more."""
+        size = len(self._tokens)
+        if size + ahead - self._start > self._window:
+            self._context.clear()
+            self._start = max(size - self._window // 2, 0)
+        missing = size - self._end
+        if missing > _ROWS:
+            self._read(size - 1)
+            missing = 1
+        return self._row(self._context.decode(self._tokens[size - missing :], "all"))
+
+    def _row(self, rows: Rows) -> Rows:
+        """The last row, as wide as the target's."""
+        row: Rows = rows[-1]
+        if len(row) >= self._vocabulary:
+            return row[: self._vocabulary]
+        filled = np.full(self._vocabulary, -np.inf, np.float32)
+        filled[: len(row)] = row
+        return filled
+
+
+def _branched(drawn: Sequence[Drawn], budget: Budget, source: str) -> Draft:
+    """The chain of first candidates with the likeliest second ones beside them, most likely nodes first."""
+    survival = 1.0
+    # Survival, depth, candidate's rank: an elder comes before its sibling, a parent before its child.
+    nodes: list[tuple[float, int, int]] = []
+    for depth, found in enumerate(drawn):
+        nodes += [(-survival * chance, depth, rank) for rank, chance in enumerate(found.chances)]
+        survival *= found.chances[0]
+    nodes.sort()
+    place: dict[int, int] = {-1: -1}
+    kept: list[tuple[float, int, int]] = []
+    leaves = 0
+    for node in nodes:
+        _, depth, rank = node
+        if len(kept) == budget.tokens:
+            break
+        if depth - 1 not in place or (rank and depth not in place):
+            continue
+        opens = rank > 0 or depth == 0
+        if opens and leaves == budget.leaves:
+            continue
+        leaves += opens
+        if rank == 0:
+            place[depth] = len(kept)
+        kept.append(node)
+    probs = [drawn[depth].probs for _, depth, _ in kept]
+    return Draft(
+        tokens=tuple(drawn[depth].tokens[rank] for _, depth, rank in kept),
+        parents=tuple(place[depth - 1] for _, depth, _ in kept),
+        confidence=tuple(-chance for chance, _, _ in kept),
+        probs=tuple(one for one in probs if one is not None),
+        source=source,
+        replacement=False,
+    )
