@@ -334,7 +334,7 @@ class DraftOptions:
     ngram_min_hits: int = 1
     leaves: int = 1
     policy: str = "cost"
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict, hash=False)
     window: int | None = None
     gpu_layers: int | None = None
 

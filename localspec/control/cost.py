@@ -32,7 +32,9 @@ _CREDIT = 16.0
 _LEAP = 2.0
 """Passes beyond the account that a draft may cost which is likely to be accepted."""
 _FIRST_DRAFT = 3
-"""Tokens of a draft model's first draft, before it is known what they cost."""
+"""Tokens of a draft model's first drafts, before it is known whether they come true."""
+_LOOK = 2
+"""Tokens of a draft model's drafts that are not expected to pay."""
 _FOLLOW = 0.2
 """Weight of the newest draft in the time that drafting takes."""
 _NEW_TURN = 0.5
@@ -109,6 +111,7 @@ class CostController:
         self._models: dict[str, DraftPasses] = {}
         self._drafting: DraftPasses | None = None
         self._passes = 0
+        self._looking = False
 
     def begin(self) -> None:
         """A new reply: drafts of the one before are no longer judged, and its acceptance counts less."""
@@ -131,7 +134,7 @@ class CostController:
         self._settle(tokens)
         self._position = len(tokens)
         self._proposed = False
-        self._drafting, self._passes = None, 0
+        self._drafting, self._passes, self._looking = None, 0, False
         # A draft model asks for every token, see `more`.
         if self._account <= _START and self._looks > 0 and not self._models:
             return Budget(0)
@@ -140,13 +143,14 @@ class CostController:
 
     def more(self, draft: Draft) -> bool:
         """See `Advice.more`."""
-        model = self._model(draft.source)
-        if not len(draft):
-            wanted = self._account > 0 and self._promising(model, draft)
-            # What does not pay is still looked at, one token of it.
-            wanted = wanted or self._looks <= 0
-        else:
-            wanted = self._promising(model, draft)
+        model, size = self._model(draft.source), len(draft)
+        wanted = self._account > 0 and self._promising(model, draft)
+        # To find out whether it pays, part of the account is there to be lost.
+        if not (wanted or model.known) and size < _FIRST_DRAFT:
+            wanted = self._account > _START / 2
+        # What does not pay is still looked at, a little of it.
+        if not wanted and ((size == 0 and self._looks <= 0) or (self._looking and size < _LOOK)):
+            wanted = self._looking = True
         if wanted:
             self._drafting = model
             self._passes += 1
@@ -199,7 +203,8 @@ class CostController:
         if self._account < _START:
             self._book(EXPLORATION)
         # Looking at drafts is paid from a share of all time; what it costs beyond waits.
-        self._looks = max(self._looks + (spent if self._proposed else 0.0) / one - EXPLORATION, 0.0)
+        looked = self._proposed and (self._drafting is None or self._looking)
+        self._looks = max(self._looks + (spent if looked else 0.0) / one - EXPLORATION, 0.0)
 
     # --- inner steps
 
@@ -211,8 +216,6 @@ class CostController:
 
     def _promising(self, model: DraftPasses, draft: Draft) -> bool:
         """Whether one more token, or some more, raise the expected tokens a second."""
-        if model.seconds is None:
-            return len(draft) < _FIRST_DRAFT
         costs = self._costs_ahead()
         survival = self.estimates.survival(draft)
         most = costs[0] * (1.0 + self._stake(survival[0] if survival else model.chance))
@@ -275,7 +278,7 @@ class CostController:
         draft = one.draft
         while one.position + one.right < len(tokens):
             child = self.estimates.learn(draft, one.node, tokens[one.position + one.right])
-            if draft.source in self._models:
+            if draft.source in self._models and one.node in draft.parents:
                 self._models[draft.source].learn(first=one.node < 0, right=child >= 0)
             if child < 0:
                 self._book_draft(one)

@@ -10,10 +10,12 @@ _PRIOR, _WEIGHT = 0.6, 6.0
 """Acceptance that is expected at first, and the observations that this counts as."""
 _DECAY = 0.97
 """Weight of an observation relative to the next one."""
+_ENOUGH = 8
+"""First tokens after which it is known whether drafts come true."""
 _FOLLOW = 0.2
 _OUTLIER = 3.0
 """A draft that took so many times its usual time read text besides: that is no cost of drafting."""
-_AHEAD = 8
+_AHEAD = 16
 """Tokens that are looked ahead: sixteen may cost less than nine."""
 
 
@@ -21,12 +23,16 @@ class _Chance:
     """Acceptance of one kind of token, the newest counting most."""
 
     def __init__(self) -> None:
-        self._right = _PRIOR * _WEIGHT
-        self._asked = _WEIGHT
+        self._right = self._asked = 0.0
 
     @property
-    def value(self) -> float:
-        return self._right / self._asked
+    def seen(self) -> float:
+        """Observations, as far as they still count."""
+        return self._asked
+
+    def value(self, prior: float) -> float:
+        """Its estimate where `prior` was expected."""
+        return (self._right + prior * _WEIGHT) / (self._asked + _WEIGHT)
 
     def learn(self, *, right: bool) -> None:
         self._right = self._right * _DECAY + right
@@ -48,7 +54,12 @@ class DraftPasses:
     @property
     def chance(self) -> float:
         """Probability that the first token of a draft is accepted."""
-        return self._first.value
+        return self._first.value(_PRIOR)
+
+    @property
+    def known(self) -> bool:
+        """Whether enough was compared to go by it."""
+        return self.seconds is not None and self._first.seen >= _ENOUGH
 
     def learn(self, *, first: bool, right: bool) -> None:
         """A draft token was compared with what was said."""
@@ -80,9 +91,11 @@ class DraftPasses:
         for length, chance in enumerate(survival, start=1):
             expected += chance
             here = max(here, expected / (made * each + costs[length]))
-        there = 0.0
+        there, first = 0.0, self.chance
+        # What is not known of later tokens is taken from the first ones.
+        later = self._later.value(first)
         for length in range(made + 1, min(made + _AHEAD, len(costs) - 1) + 1):
-            reach *= self._later.value if length > 1 else self._first.value
+            reach *= later if length > 1 else first
             expected += reach
             spent = length * each + costs[length]
             if spent <= most:

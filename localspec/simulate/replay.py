@@ -69,7 +69,8 @@ def replay(
     while done < len(reply):
         before = clock()
         wanted = controller.budget(tokens)
-        budget = Budget(max(0, min(wanted.tokens, max_rows - 1, len(reply) - done - 1)), wanted.leaves)
+        room = max(0, min(wanted.tokens, max_rows - 1, len(reply) - done - 1))
+        budget = Budget(room, wanted.leaves, advice=controller)
         draft = EMPTY_DRAFT
         if budget.tokens:
             asked = clock()

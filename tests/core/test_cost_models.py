@@ -1,0 +1,187 @@
+"""The cost controller with draft models: drafts that cost time for every token, simulated."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Sequence
+
+import pytest
+
+from localspec.control import Controller, CostController, FixedLength, LiveCost
+from localspec.control.adaspec import ConfidenceGoodput
+from localspec.control.heuristic import CONFIDENCE, Heuristic
+from localspec.control.passes import DraftPasses
+from localspec.cost import CostCurve
+from localspec.cost_presets import CURVES, TOKEN_MS
+from localspec.drafters.cascade import CascadeDrafter
+from localspec.drafters.suffix import SuffixDrafter
+from localspec.simulate.replay import Simulated, replay
+from localspec.testing import OracleDrafter
+from localspec.types import EMPTY_DRAFT, Budget, Draft
+
+LONGEST = 16
+TOKENS = 1200
+
+
+class Clock:
+    """Time that passes only where something takes it."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+class Paying(OracleDrafter):
+    """Right with a certain chance, token by token, each of which takes time; its confidence is noisy."""
+
+    name = "paying"
+
+    def __init__(
+        self, text: Sequence[int], chance: float, seconds: float, clock: Clock, seed: int = 1
+    ) -> None:
+        super().__init__(text)
+        self._chance, self._clock, self._ns = chance, clock, round(seconds * 1e9)
+        self._dice = random.Random(seed)
+        self.passes = 0
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        drafted: list[int] = []
+        confidence: list[float] = []
+        survival, wrong = 1.0, False
+        advice = budget.advice
+        while len(drafted) < budget.tokens:
+            so_far = Draft.chain(drafted, source=self.name, confidence=tuple(confidence))
+            if advice is not None and not advice.more(so_far):
+                break
+            self._clock.ns += self._ns
+            self.passes += 1
+            place = len(tokens) + len(drafted)
+            truth = self._sequence[place] if place < len(self._sequence) else 0
+            wrong = wrong or self._dice.random() >= self._chance
+            drafted.append(60_000 if wrong else truth)
+            survival *= min(max(self._chance + self._dice.gauss(0, 0.1), 0.05), 0.99)
+            confidence.append(survival)
+        if not drafted:
+            return EMPTY_DRAFT
+        return Draft.chain(drafted, source=self.name, confidence=tuple(confidence))
+
+
+def run(
+    controller: Controller, chance: float, ratio: float, curve: str, *, text: Sequence[int] | None = None
+) -> Simulated:
+    """A reply of text that never repeats; a token of the draft costs `ratio` passes over one token."""
+    cost = CURVES[curve].scaled(TOKEN_MS[curve] * 1e-3)
+    clock = Clock()
+    said = list(text if text is not None else range(10, 10 + TOKENS))
+    drafter = Paying(said, chance, ratio * cost(1), clock)
+    return replay(said[:10], said[10:], drafter, controller, cost, clock=clock)
+
+
+def controlled(curve: str) -> CostController:
+    return CostController(
+        LiveCost(CURVES[curve].scaled(TOKEN_MS[curve] * 1e-3), TOKEN_MS[curve] * 1e-3), longest=LONGEST
+    )
+
+
+@pytest.mark.parametrize("curve", ["gpu", "cpu-bf16", "cpu-q4_0", "cpu-q4_1"])
+@pytest.mark.parametrize("ratio", [0.05, 0.15, 0.4])
+def test_a_draft_model_never_costs_much_and_gains_what_it_can(curve: str, ratio: float) -> None:
+    shares = []
+    for chance in (0.0, 0.3, 0.6, 0.8, 0.95):
+        found = run(controlled(curve), chance, ratio, curve).speedup
+        fixed = (run(FixedLength(length), chance, ratio, curve).speedup for length in (1, 2, 4, 8, 16))
+        assert found >= 0.975
+        shares.append(found / max(1.0, *fixed))
+    # To find the length costs a little, and so does the margin that a draft must promise.
+    assert min(shares) >= 0.8
+    assert statistics.geometric_mean(shares) >= 0.92
+
+
+def test_what_does_not_pay_is_looked_at_rarely() -> None:
+    controller = controlled("cpu-bf16")
+    found = run(controller, 0.1, 0.5, "cpu-bf16")
+    spent = sum(step.draft_ns for step in found.steps[400:])
+    assert spent <= 0.015 * sum(step.total_ns for step in found.steps[400:])
+    assert controller.reason.startswith(("off", "paused"))
+
+
+def test_it_comes_back_when_drafts_come_true() -> None:
+    class Turning(Paying):
+        def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+            self._chance = 0.05 if len(tokens) < 700 else 0.95
+            return super().propose(tokens, budget)
+
+    cost = CURVES["gpu"].scaled(TOKEN_MS["gpu"] * 1e-3)
+    clock = Clock()
+    text = list(range(TOKENS))
+    drafter = Turning(text, 0.05, 0.1 * cost(1), clock)
+    found = replay(text[:10], text[10:], drafter, controlled("gpu"), cost, clock=clock)
+    late = [step for step in found.steps if step.position > 1100]
+    assert sum(step.emitted for step in late) > 2.5 * len(late)
+
+
+def test_drafts_that_were_drawn_at_random_are_left_whole() -> None:
+    import numpy as np
+
+    controller = controlled("cpu-q4_1")
+    draft = Draft((1, 2), (-1, 0), (0.01, 0.0001), (np.ones(3, np.float32),) * 2, "model")
+    controller.budget([5])
+    assert controller.trim(draft) is draft
+
+
+def test_a_cascade_is_as_fast_as_its_best_member() -> None:
+    """Text that repeats for a while, then does not, in turns; the model is right half of the time."""
+    dice = random.Random(2)
+    passage = [dice.randrange(50_000) for _ in range(150)]
+    text = list(passage[:20])
+    while len(text) < TOKENS:
+        text += passage
+        text += [dice.randrange(50_000) for _ in range(150)]
+    cost = CURVES["gpu"].scaled(TOKEN_MS["gpu"] * 1e-3)
+    speeds = {}
+    for name in ("suffix", "paying", "suffix+paying"):
+        clock = Clock()
+        members = {
+            "suffix": lambda clock=clock: [SuffixDrafter()],
+            "paying": lambda clock=clock: [Paying(text, 0.6, 0.15 * cost(1), clock)],
+            "suffix+paying": lambda clock=clock: [SuffixDrafter(), Paying(text, 0.6, 0.15 * cost(1), clock)],
+        }[name]()
+        drafter = members[0] if len(members) == 1 else CascadeDrafter(members)
+        found = replay(text[:10], text[10:], drafter, controlled("gpu"), cost, clock=clock)
+        speeds[name] = found.speedup
+    assert speeds["suffix+paying"] >= 0.99 * max(speeds.values())
+    assert speeds["suffix+paying"] > 1.05 * min(speeds.values())
+
+
+def test_the_cost_of_a_pass_is_learnt_and_one_long_pause_is_not_believed() -> None:
+    passes = DraftPasses()
+    passes.took(0.02, 4)
+    assert passes.seconds == pytest.approx(0.005)
+    passes.took(4.0, 1)
+    assert passes.seconds == pytest.approx(0.005 + 0.2 * 0.01)
+
+
+def test_the_heuristic_stops_below_its_threshold() -> None:
+    policy = Heuristic(longest=8)
+    assert policy.more(Draft())
+    assert policy.more(Draft.chain([1], confidence=(CONFIDENCE,)))
+    assert not policy.more(Draft.chain([1], confidence=(CONFIDENCE - 1e-9,)))
+    # The token's own confidence counts, not that of the whole draft.
+    assert policy.more(Draft.chain([1, 2], confidence=(0.5, 0.5 * CONFIDENCE)))
+    assert not policy.more(Draft.chain([1, 2], confidence=(0.9, 0.9 * CONFIDENCE - 1e-9)))
+
+
+def test_adaspec_stops_where_the_goodput_would_fall() -> None:
+    policy = ConfidenceGoodput(LiveCost(CostCurve({1: 1.0, 2: 1.5, 3: 2.0})), longest=8)
+    policy.mean = 0.5
+    # (1 + .5) / 1.5 = 1 / 1: no worse.
+    assert policy.more(Draft())
+    policy.mean = 0.5 - 1e-9
+    assert not policy.more(Draft())
+    # (1 + c + c m) / 2 against (1 + c) / 1.5, with m = 0.8: even at c = 0.7143.
+    policy.mean = 0.8
+    assert policy.more(Draft.chain([1], confidence=(0.72,)))
+    assert not policy.more(Draft.chain([1], confidence=(0.71,)))
