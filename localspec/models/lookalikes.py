@@ -1,14 +1,38 @@
-"""What a file is that is no GGUF model: people give the wrong one of several."""
+"""What a file is that is no GGUF model, or no language model: people give the wrong one of several."""
 
 from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localspec.errors import ModelFileError
 
+if TYPE_CHECKING:
+    from localspec.models.gguf import GGUFHeader
+
 _MAGIC = b"GGUF"
 _U64 = struct.Struct("<Q")
+
+_ENCODERS = frozenset(
+    {
+        "bert",
+        "nomic-bert",
+        "nomic-bert-moe",
+        "jina-bert-v2",
+        "jina-bert-v3",
+        "modern-bert",
+        "neo-bert",
+        "eurobert",
+        "gemma-embedding",
+        "t5",
+        "t5encoder",
+        "wavtokenizer-dec",
+    }
+)
+"""Architectures that do not write text token after token by themselves."""
+_HEADS = frozenset({"eagle3", "dflash", "dspark", "gemma4-assistant", "medusa"})
+"""Architectures that draft from another model's hidden states."""
 
 
 def require_gguf(path: Path, start: bytes) -> None:
@@ -35,4 +59,32 @@ def _hint(start: bytes) -> str:
         return " but a Python pickle (a PyTorch checkpoint)"
     if start.startswith(b"\x1f\x8b"):
         return " but a gzip archive; unpack it first"
+    return ""
+
+
+def purpose(header: GGUFHeader) -> str:
+    """What a GGUF file is, in words, that is no language model by itself; "" for one that is."""
+    kind = header.metadata.get("general.type", "model")
+    architecture = header.architecture
+    if kind == "mmproj" or architecture == "clip":
+        return "the part of a model that sees or hears (a projector)"
+    if kind == "adapter" or "adapter.type" in header.metadata:
+        return "an adapter (LoRA), which goes with a model"
+    if kind not in ("model", "vocab"):
+        return f"of the type {kind}, not a model"
+    if architecture in _HEADS:
+        return f"a draft head ({architecture}), which needs the model that it was trained for"
+    if architecture in _ENCODERS:
+        return f"an encoder ({architecture}), which cannot write text"
+    part = header.metadata.get("split.no", 0)
+    if isinstance(part, int) and part > 0:
+        return "not the first part of a split model"
+    if header.metadata.get(f"{architecture}.pooling_type", 0) or not header.metadata.get(
+        f"{architecture}.attention.causal", True
+    ):
+        return "an embedding model, which cannot write text"
+    if header.tensor_count == 0:
+        return "a vocabulary without weights"
+    if header.split_count <= 1 and "token_embd.weight" not in header.tensor_sizes:
+        return "a part of a model, without the table of its tokens"
     return ""

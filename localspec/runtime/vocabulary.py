@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from localspec.models.compat import VocabularyFacts
 from localspec.models.gguf import read_header
+from localspec.runtime.library import lib
 from localspec.runtime.model import LlamaModel
+
+_KINDS = {1: "SPM", 2: "BPE", 3: "WPM", 4: "UGM", 5: "RWKV", 6: "PLaMo-2"}
+"""llama.cpp's types of tokenizer, by number."""
 
 
 def load_vocabulary(path: Path) -> LlamaModel:
@@ -33,3 +38,24 @@ def vocabulary(path: Path) -> Iterator[LlamaModel]:
         yield loaded
     finally:
         loaded.close()
+
+
+def vocabulary_facts(model: LlamaModel) -> VocabularyFacts:
+    """What decides whether the token ids of `model` mean the same as another's."""
+    low, vocab = lib(), model.vocab
+    code = low.llama_vocab_type(vocab)
+    text = low.llama_vocab_get_text
+    return VocabularyFacts(
+        name=model.path.name,
+        kind=_KINDS.get(code, f"type {code}") if code else "",
+        pre_tokenizer=model.meta("tokenizer.ggml.pre") or "",
+        size=model.vocabulary_size if code else 0,
+        bos=model.bos,
+        eos=model.eos,
+        adds_bos=model.adds_bos,
+        adds_eos=bool(low.llama_vocab_get_add_eos(vocab)),
+        eog=tuple(sorted(model.eog_tokens)) if code else (),
+        # A model without a vocabulary ends the process when it is asked for a text.
+        texts=[text(vocab, token) or b"" for token in range(model.vocabulary_size)] if code else (),
+        template=model.chat_template or "",
+    )

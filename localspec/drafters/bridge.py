@@ -1,0 +1,209 @@
+"""Drafts through text: a draft model whose token ids mean something else than the target's.
+
+What the target said becomes text, the text the draft's tokens; what these are continued with becomes text
+again, and then the target's tokens. The longest prefix on which both agree is the draft, as in Hugging Face's
+universal assisted generation.
+"""
+
+from __future__ import annotations
+
+import codecs
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+
+from localspec.drafters.base import Drafter
+from localspec.drafters.retokenized import Retokenized, Texts, ends_in, whole_characters
+from localspec.target import Vocabulary
+from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
+
+_TAIL = 8
+"""Verified tokens that are tokenized again together with a draft, so that it is split as the target would."""
+
+
+class TextBridge:
+    """Lets `inner`, which drafts in the tokens of another vocabulary, draft for the target.
+
+    `inner` sees one sequence of its own tokens, as if it were the session's. It changes near its end alone,
+    where new text makes another token of the last ones, so a cache that follows it is kept.
+
+    Control tokens are spelled out on both ways: a marker of turns that both vocabularies have is one token
+    for both, and a foreign one is plain text for the draft. The end of a reply becomes the end token that the
+    target's text had last.
+
+    Args:
+        inner: drafts in the tokens of `draft`.
+        target: the vocabulary that drafts are to be in.
+        draft: that of `inner`.
+    """
+
+    def __init__(self, inner: Drafter, target: Vocabulary, draft: Vocabulary) -> None:
+        self.name = inner.name
+        self.needs = inner.needs
+        self.remembers = inner.remembers
+        self._inner = inner
+        self._target = Texts(target)
+        self._draft = Texts(draft)
+        self._ends = target.eog_tokens
+        self._draft_ends = draft.eog_tokens
+        self._forget()
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """See `Drafter.begin`; what `tokens` share with the sequence before is not tokenized again."""
+        shared = _shared(self._said, tokens)
+        while shared - 1 in self._halves:
+            shared -= 1
+        if shared <= len(self._target.start):
+            self._forget()
+        else:
+            self._own.cut(self._marks[shared - 1])
+            del self._said[shared:], self._marks[shared:]
+            self._halves = {place: half for place, half in self._halves.items() if place < shared}
+            self._decoder.reset()
+        self._take(tokens[len(self._said) :])
+        self._proposed = ()
+        self._inner.begin(self._own.tokens)
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        """See `Drafter.propose`; `inner` is asked for the likeliest tokens, its draws being no use here."""
+        del tokens
+        if not self._own.tokens or budget.tokens <= 0:
+            return EMPTY_DRAFT
+        draft = self._inner.propose(self._own.tokens, replace(budget, leaves=1, drawing=None)).best_chain()
+        self._proposed = draft.tokens
+        return self._translated(draft, budget.tokens)
+
+    def commit(self, outcome: Outcome) -> None:
+        """See `Drafter.commit`."""
+        held = len(self._own.tokens)
+        kept = self._take(outcome.tokens)
+        new = tuple(self._own.tokens[kept:])
+        if kept < held:
+            # Only what is still right, so that nothing is read before it is needed.
+            self._inner.begin(self._own.tokens[:kept])
+        right = _shared(self._proposed, new) if kept == held else 0
+        self._inner.commit(Outcome(tokens=new, accepted=right, drafted=len(self._proposed)))
+        self._proposed = ()
+
+    def close(self) -> None:
+        """See `Drafter.close`."""
+        self._forget()
+        self._inner.close()
+
+    # --- from the target's tokens to the draft's
+
+    def _forget(self) -> None:
+        self._own = Retokenized(self._draft)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._said: list[int] = []
+        # Length of the text up to each of them, and the bytes of a character that one ends within.
+        self._marks: list[int] = []
+        self._halves: dict[int, bytes] = {}
+        self._proposed: tuple[int, ...] = ()
+
+    def _take(self, tokens: Sequence[int]) -> int:
+        """Add verified tokens; returns how many of the draft's tokens were not changed by them."""
+        start = self._target.start
+        skipped = len(start) if not self._said and tuple(tokens[: len(start)]) == start else 0
+        texts: list[bytes] = []
+        length = len(self._own.text)
+        for place, token in enumerate(tokens):
+            piece = b"" if place < skipped else self._target.piece(token)
+            # Half a character waits for the rest, and what is none becomes U+FFFD.
+            text = self._decoder.decode(piece).encode()
+            half = self._decoder.getstate()[0]
+            if half:
+                self._halves[len(self._said)] = half
+            length += len(text)
+            texts.append(text)
+            self._said.append(token)
+            self._marks.append(length)
+        return self._own.append(b"".join(texts))
+
+    # --- from the draft's tokens to the target's
+
+    def _translated(self, draft: Draft, most: int) -> Draft:
+        """The target's tokens for the text of `draft`, as far as they are certain to be what it says."""
+        half = self._halves.get(len(self._said) - 1, b"")
+        text, borders, ended = self._text_of(draft.tokens)
+        if not text.startswith(half):
+            return EMPTY_DRAFT
+        tail = self._tail(len(half))
+        whole = whole_characters(text)
+        tokens = self._target.tokens(tail + whole)
+        ends = [end - len(tail) for end in ends_in(tail + whole, map(self._target.piece, tokens))]
+        if half or tail:
+            # Where the verified text ends, a token must end too: the target has said what it has said.
+            before = len(ends) - ends[::-1].index(len(half)) if len(half) in ends else len(ends)
+        else:
+            before = 0
+        tokens, starts, ends = tokens[before:], [len(half), *ends[before:]], ends[before:]
+        if (
+            tokens
+            and not (ended and ends[-1] == len(text))
+            and not _said_in_one(starts[-2], ends[-1], borders)
+        ):
+            # It may go on: what follows could make another token of it.
+            tokens.pop()
+        chances = draft.confidence
+        inner = [min(bisect_left(borders, end), len(borders) - 1) for end in ends[: len(tokens)]]
+        confidence = [chances[place] for place in inner] if chances else []
+        if ended and len(tokens) == len(ends) and (not ends or ends[-1] == len(text)):
+            end = self._last_end()
+            if end is not None and len(borders) < len(draft.tokens):
+                tokens.append(end)
+                confidence += [chances[len(borders)]] if chances else []
+        return Draft.chain(tokens[:most], source=self.name, confidence=tuple(confidence[:most]))
+
+    def _text_of(self, tokens: Sequence[int]) -> tuple[bytes, list[int], bool]:
+        """Text of draft tokens, where each of them ends in it, and whether the reply ends with it."""
+        text, borders = b"", []
+        for token in tokens:
+            piece = self._spoken(token)
+            if not piece:
+                return text, borders, token in self._draft_ends
+            text += piece
+            borders.append(len(text))
+        return text, borders, False
+
+    def _spoken(self, token: int) -> bytes:
+        """A draft token's text; empty for a control token that the target does not have."""
+        shown = self._draft.vocabulary.token_bytes(token)
+        if shown:
+            return shown
+        spelled = self._draft.piece(token)
+        same = self._target.tokens(spelled) if spelled else []
+        return spelled if len(same) == 1 and self._target.piece(same[0]) == spelled else b""
+
+    def _tail(self, half: int) -> bytes:
+        """Text of the last verified tokens but for the `half` bytes of a character at its end."""
+        first = max(len(self._said) - _TAIL, 0)
+        if first == 0 and tuple(self._said[: len(self._target.start)]) == self._target.start:
+            first = len(self._target.start)
+        pieces = [self._target.piece(token) for token in self._said[first:]]
+        while pieces:
+            text = b"".join(pieces)
+            text = text[: len(text) - half]
+            if len(whole_characters(text)) == len(text):
+                return text
+            # It begins within a character, or holds what is none.
+            pieces.pop(0)
+        return b""
+
+    def _last_end(self) -> int | None:
+        """The end token that the text had last."""
+        return next((token for token in reversed(self._said) if token in self._ends), None)
+
+
+def _said_in_one(start: int, end: int, borders: Sequence[int]) -> bool:
+    """Whether one draft token ends where this one does, and begins no later: the draft knew no longer word."""
+    place = bisect_left(borders, end)
+    if place == len(borders) or borders[place] != end:
+        return False
+    return (borders[place - 1] if place else 0) <= start
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens with which both begin."""
+    both = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(both) if a != b), min(len(one), len(other)))
