@@ -9,6 +9,7 @@ from localspec.drafters import Drafter
 from localspec.drafters.bridge import TextBridge
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import IncompatibleError
+from localspec.messages import DraftModelInfo
 from localspec.models.compat import SAME, Compatibility, check_draft_file, compare_vocabularies
 from localspec.models.gguf import read_header
 from localspec.runtime.loading import LoadedModel, load_draft
@@ -41,6 +42,20 @@ class DraftModels:
     def notes(self) -> list[str]:
         """What is to be said about the models that are loaded, in a sentence each."""
         return [fit.note for _, fit in self._loaded.values() if fit.note]
+
+    @property
+    def infos(self) -> tuple[DraftModelInfo, ...]:
+        """The models that are loaded, and where their layers are."""
+        return tuple(
+            DraftModelInfo(
+                name=name,
+                layers=loaded.model.layers,
+                gpu_layers=min(loaded.gpu_layers, loaded.model.layers),
+                backend=loaded.backend,
+                through_text=fit.verdict == "text",
+            )
+            for name, (loaded, fit) in self._loaded.items()
+        )
 
     def drafter(self, name: str, options: DraftOptions) -> Drafter:
         """A new drafter on the model of the member `name`; several of one model must not be used in turn.

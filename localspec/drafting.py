@@ -16,7 +16,6 @@ from localspec.drafters import (
     has_probs,
     make_drafter,
     members_of,
-    models_of,
 )
 from localspec.drafters.guarded import GuardedDrafter
 from localspec.drafters.none import NoDrafter
@@ -123,8 +122,6 @@ class Drafting:
             LocalspecError: as for the constructor and for `attach`; all is as before then.
         """
         self.drafter = self._make(options)
-        if self._models is not None:
-            self._models.keep_only(models_of(options.spec))
         self.options = options
         self._enabled = True
         self._controller = None

@@ -6,12 +6,14 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 from localspec.calibration.loading import pass_costs
 from localspec.chat.template import ChatTemplate
 from localspec.constrained import ConstrainedSampler
 from localspec.draft_models import DraftModels
+from localspec.drafters import models_of
 from localspec.drafting import Drafting, memory_of
 from localspec.errors import BadLogitsError, EngineError, PromptTooLongError, UsageError
 from localspec.logprobs import check_logprobs
@@ -92,6 +94,7 @@ class Engine:
         self._verify = options.verify
         self._costs = pass_costs(path, options, self._loaded, header.file_type)
         self._calibrates = True
+        self._told: set[str] = set()
         with ExitStack() as undo:
             undo.callback(self._free)
             self._open(options)
@@ -125,7 +128,7 @@ class Engine:
     def info(self) -> ModelInfo:
         """What was loaded."""
         state = self.speculation
-        return describe(
+        about = describe(
             self._loaded,
             self._name,
             draft=state.draft,
@@ -134,13 +137,26 @@ class Engine:
             verify=self._verify,
             exact=is_exact(self._verify),
         )
+        return replace(about, draft_models=state.draft_models)
 
     @property
     def speculation(self) -> SpeculationChanged:
         """Whether speculation is on, with which drafter, and why not."""
         return SpeculationChanged(
-            self._drafting.enabled, self._drafting.options.spec, self.session.controller.reason
+            self._drafting.enabled,
+            self._drafting.options.spec,
+            self.session.controller.reason,
+            self._models.infos,
         )
+
+    def take_notes(self) -> list[str]:
+        """What users should know of the draft models, in a sentence or two each; each is told once."""
+        notes = [note for note in self._models.notes if note not in self._told]
+        self._told.update(notes)
+        problem = self._drafting.take_problem()
+        if problem:
+            notes.append(f"{problem} The chat goes on without drafts.")
+        return notes
 
     def memory(self) -> MemoryUse:
         """Memory in use now."""
@@ -184,9 +200,12 @@ class Engine:
         """Use another drafter from the next step on.
 
         Raises:
-            UsageError: an unknown one, or one that the rule of verification cannot judge.
+            LocalspecError: an unknown one, one that the rule of verification cannot judge, or a draft model
+                that cannot be had; the one before goes on then.
         """
         self.session.use_drafter(self._drafting.use(options))
+        # The drafter before is closed by now, and its model free to go.
+        self._models.keep_only(models_of(options.spec))
         self.session.controller = self._drafting.controller()
         return self.speculation
 

@@ -48,6 +48,20 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftModelInfo:
+    """A draft model: its name within `--draft`, and where its layers are.
+
+    `through_text` says that its vocabulary is another one, so that drafts are translated.
+    """
+
+    name: str
+    layers: int
+    gpu_layers: int
+    backend: str
+    through_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What was loaded: identity, shape, abilities, and where its layers went.
 
@@ -74,6 +88,7 @@ class ModelInfo:
     speculation_reason: str
     verify: str = "coupled"
     exact: bool = True
+    draft_models: tuple[DraftModelInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +170,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load a model file, replacing the one that is loaded."""
+    """Load a model file, replacing the one that is loaded.
+
+    Where it fails, the one before is loaded again: `Failed` comes first, then `Loaded` once more.
+    """
 
     path: str
     name: str
@@ -202,7 +220,7 @@ class SetSpeculation:
 
 @dataclass(frozen=True, slots=True)
 class SetDrafter:
-    """Use another drafter from the next step on."""
+    """Use another drafter from the next step on; where it fails, the one before stays."""
 
     draft: DraftOptions
     type: Literal["set_drafter"] = "set_drafter"
@@ -231,7 +249,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """Weights are being read: `fraction` of them, 0 to 1."""
+    """Weights are being read: `fraction` of them, 0 to 1; `stage` is "loading" or "drafter"."""
 
     fraction: float
     stage: str
@@ -281,11 +299,12 @@ class MemoryChanged:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationChanged:
-    """Speculation's state: `draft` is the drafter's name, `reason` says why in words."""
+    """Speculation's state: `draft` is the value of `--draft`, `reason` says why in words."""
 
     enabled: bool
     draft: str
     reason: str
+    draft_models: tuple[DraftModelInfo, ...] = ()
     type: Literal["speculation_changed"] = "speculation_changed"
 
 
@@ -309,12 +328,17 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A command failed; `error` names a class of `localspec.errors`, `id` the reply, None for a load."""
+    """A command failed; `error` names a class of `localspec.errors`, `id` the reply, None for a load.
+
+    `command` is the type of the command. `unloaded` says that no model is loaded any more.
+    """
 
     id: int | None
     error: str
     message: str
     detail: str = ""
+    command: str = ""
+    unloaded: bool = False
     type: Literal["failed"] = "failed"
 
 

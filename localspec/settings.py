@@ -36,7 +36,9 @@ class _Group(BaseModel):
 class DraftSettings(_Group):
     """Who drafts; `draft = "suffix"` is short for the first of these."""
 
-    spec: str = Field(default="auto", description="Drafting method, as for --draft.")
+    spec: str = Field(
+        default="auto", description="Drafting method, draft model, or several of them, as for --draft."
+    )
     policy: str = Field(default="cost", description="What chooses the draft length, as for --policy.")
     length: int | None = Field(default=None, ge=1, description="Draft tokens a step at most.")
     ngram_min: int = Field(default=2, ge=1, description="Shortest match of the n-gram drafter, in tokens.")
@@ -48,6 +50,15 @@ class DraftSettings(_Group):
         default=1, ge=1, description="How often what it copies must have followed the match."
     )
     leaves: int = Field(default=1, ge=1, le=MAX_LEAVES, description="Branches of a draft at most.")
+    context: int | None = Field(
+        default=None,
+        ge=64,
+        lt=2**31,
+        description="Tokens that a draft model looks back on; else as many as the model itself.",
+    )
+    gpu_layers: int | None = Field(
+        default=None, ge=0, description="Layers of a draft model on the GPU; else all that still fit."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> DraftSettings:
@@ -150,6 +161,8 @@ _FLAGS: dict[str, tuple[str, ...]] = {
     "draft": ("draft", "spec"),
     "draft_length": ("draft", "length"),
     "draft_leaves": ("draft", "leaves"),
+    "draft_context": ("draft", "context"),
+    "draft_gpu_layers": ("draft", "gpu_layers"),
     "policy": ("draft", "policy"),
     "memory": ("memory", "enabled"),
     "system": ("chat", "system_prompt"),
@@ -222,9 +235,10 @@ def engine_options(
         UsageError: a flag's value that cannot be used.
     """
     chosen = merge(settings, **flags)
+    draft = chosen.draft.model_dump()
     return EngineOptions(
         **chosen.engine.model_dump(),
-        draft=DraftOptions(**chosen.draft.model_dump()),
+        draft=DraftOptions(window=draft.pop("context"), **draft),
         speculation=speculation,
         chat_template=chat_template,
         verify=chosen.verify,

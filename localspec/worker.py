@@ -18,13 +18,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from pydantic import ValidationError
 
 from localspec import __version__
+from localspec.drafting import Drafting
 from localspec.engine import Engine
 from localspec.errors import EngineError, LocalspecError
 from localspec.messages import (
@@ -46,6 +47,7 @@ from localspec.messages import (
     decode_commands,
     encode_events,
 )
+from localspec.models.gguf import read_header
 
 _FLUSH_S = 0.04
 """Steps are sent together about this often: every line wakes the client, and on a shared CPU that costs
@@ -79,6 +81,23 @@ class _Outbox:
         self._flushed_at = time.monotonic()
 
 
+class _Progress:
+    """Reports what is being loaded, in steps of a hundredth."""
+
+    def __init__(self, outbox: _Outbox) -> None:
+        self._outbox = outbox
+        self._last = -1.0
+        self.stage = "loading"
+
+    def __call__(self, fraction: float) -> None:
+        if fraction < self._last:
+            # The next file: a draft model comes after its target.
+            self._last = -1.0
+        if fraction >= 1.0 or fraction - self._last >= 0.01:
+            self._last = fraction
+            self._outbox.put(LoadProgress(fraction, self.stage))
+
+
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
     """A line that was no command; it is answered in its turn."""
@@ -93,6 +112,8 @@ class Worker:
         self._arrived: queue.SimpleQueue[Command | _Unreadable] = queue.SimpleQueue()
         self._later: deque[Command | _Unreadable] = deque()
         self._engine: Engine | None = None
+        self._loaded: Load | None = None
+        self._progress = _Progress(self._outbox)
         self._stopping = False
 
     def run(self) -> None:
@@ -148,25 +169,35 @@ class Worker:
 
     def _fail(self, command: Command | _Unreadable, error: LocalspecError) -> None:
         request = command.id if isinstance(command, Generate) else None
+        kind = "" if isinstance(command, _Unreadable) else command.type
         detail = "".join(traceback.format_exception(error))
         logger.error("%s", detail)
-        self._outbox.put(Failed(request, type(error).__name__, str(error), detail))
+        unloaded = isinstance(command, Load) and self._loaded is None
+        self._outbox.put(Failed(request, type(error).__name__, str(error), detail, kind, unloaded))
+        if unloaded or not isinstance(command, Load):
+            return
+        # The change failed: the model before goes on.
+        if self._engine is not None:
+            self._outbox.put(Loaded(self._engine.info, self._engine.load_s, self._engine.memory()))
+        elif self._loaded is not None:
+            before, self._loaded = self._loaded, None
+            self._handle(before)
 
     def _load(self, command: Load) -> None:
-        if self._engine:
+        if self._engine is not None:
+            # What can be known of the new model without its weights is checked while the old one is there.
+            Drafting.check(command.options.draft, command.options.verify)
+            read_header(Path(command.path))
+            # Both at once may be more than the memory holds.
             self._engine.close()
             self._engine = None
-        last = -1.0
-
-        def progress(fraction: float) -> None:
-            nonlocal last
-            if fraction >= 1.0 or fraction - last >= 0.01:
-                last = fraction
-                self._outbox.put(LoadProgress(fraction, "loading"))
-
-        self._engine = Engine(Path(command.path), command.name, command.options, progress)
-        info = self._engine.info
-        self._outbox.put(Loaded(info, self._engine.load_s, self._engine.memory()))
+        self._progress.stage = "loading"
+        engine = Engine(Path(command.path), command.name, command.options, self._progress)
+        self._engine, self._loaded = engine, command
+        info = engine.info
+        self._outbox.put(Loaded(info, engine.load_s, engine.memory()))
+        for note in engine.take_notes():
+            self._outbox.put(Note(note))
         if 0 < info.trained_context < info.context:
             self._outbox.put(
                 Note(
@@ -185,8 +216,14 @@ class Worker:
             return
         if isinstance(command, SetSpeculation):
             self._outbox.put(self._engine.set_speculation(command.enabled))
-        else:
-            self._outbox.put(self._engine.set_drafter(command.draft))
+            return
+        self._progress.stage = "drafter"
+        self._outbox.put(self._engine.set_drafter(command.draft))
+        for note in self._engine.take_notes():
+            self._outbox.put(Note(note))
+        if self._loaded is not None:
+            # Loaded anew after a change that failed, it drafts as it does now.
+            self._loaded = replace(self._loaded, options=replace(self._loaded.options, draft=command.draft))
 
     def _between_steps(self) -> bool:
         """Take what has arrived during a reply; True when the reply is to end.

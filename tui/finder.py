@@ -1,33 +1,35 @@
-"""Finding the model's file, fetching it where needed, beside the running app."""
+"""Finding the files of models, fetching them where needed, beside the running app."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec.errors import LocalspecError
+from localspec.models.files import ModelFiles
 from localspec.models.progress import PullProgress
-from tui.launch import ResolveModel
+
+FindFiles = Callable[[Callable[[PullProgress], None]], ModelFiles]
 
 
 @dataclass(frozen=True, slots=True)
 class FileProgress:
-    """The file is being fetched."""
+    """A file is being fetched."""
 
     progress: PullProgress
 
 
 @dataclass(frozen=True, slots=True)
 class FileFound:
-    """The file is there."""
+    """All files are there."""
 
-    path: Path
+    files: ModelFiles
 
 
 @dataclass(frozen=True, slots=True)
 class FileMissing:
-    """The file could not be found or fetched."""
+    """A file could not be found or fetched."""
 
     error: LocalspecError
 
@@ -39,61 +41,72 @@ class _Abandoned(Exception):  # noqa: N818 - no error: nobody waits for the file
     pass
 
 
+class _Search:
+    """One search, in a thread of its own that can be told to give up."""
+
+    def __init__(self, find: FindFiles) -> None:
+        self._find = find
+        self.abandoned = False
+        self.progress: PullProgress | None = None
+        self.outcome: FileFound | FileMissing | None = None
+
+    def run(self) -> None:
+        try:
+            self.outcome = FileFound(self._find(self._report))
+        except _Abandoned:
+            pass
+        except LocalspecError as error:
+            self.outcome = FileMissing(error)
+        except Exception as error:
+            # Lost otherwise: nobody joins this thread.
+            self.outcome = FileMissing(
+                LocalspecError(f"The model could not be fetched ({type(error).__name__}: {error}).")
+            )
+
+    def _report(self, progress: PullProgress) -> None:
+        if self.abandoned:
+            raise _Abandoned
+        self.progress = progress
+
+
 class ModelFinder:
-    """Runs `resolve` in a thread of its own.
+    """Runs one search after the other, each in a thread of its own.
 
     The thread is a daemon that is told to give up with its next report of progress: quitting the app never
     waits for a download.
     """
 
-    def __init__(self, resolve: ResolveModel) -> None:
-        self._resolve = resolve
-        self._thread: threading.Thread | None = None
-        self._abandoned = False
-        self._progress: PullProgress | None = None
-        self._outcome: FileFound | FileMissing | None = None
+    def __init__(self) -> None:
+        self._search: _Search | None = None
 
     @property
     def running(self) -> bool:
         """Whether the outcome is still to come."""
-        return self._thread is not None
+        return self._search is not None
 
-    def start(self) -> None:
-        """Begin, unless it is running already."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="model-finder", daemon=True)
-            self._thread.start()
+    def start(self, find: FindFiles) -> None:
+        """Begin; a search that is running is given up."""
+        self.abandon()
+        self._search = _Search(find)
+        threading.Thread(target=self._search.run, name="model-finder", daemon=True).start()
 
     def drain(self) -> list[FinderEvent]:
         """What happened since the last call: the newest progress, the outcome."""
+        search = self._search
+        if search is None:
+            return []
         events: list[FinderEvent] = []
-        progress, self._progress = self._progress, None
+        outcome = search.outcome
+        progress, search.progress = search.progress, None
         if progress is not None:
             events.append(FileProgress(progress))
-        outcome = self._outcome
         if outcome is not None:
-            self._outcome = self._thread = None
+            self._search = None
             events.append(outcome)
         return events
 
     def abandon(self) -> None:
         """Give up; nothing more is reported."""
-        self._abandoned = True
-
-    def _run(self) -> None:
-        try:
-            self._outcome = FileFound(self._resolve(self._report))
-        except _Abandoned:
-            pass
-        except LocalspecError as error:
-            self._outcome = FileMissing(error)
-        except Exception as error:
-            # Lost otherwise: nobody joins this thread.
-            self._outcome = FileMissing(
-                LocalspecError(f"The model could not be fetched ({type(error).__name__}: {error}).")
-            )
-
-    def _report(self, progress: PullProgress) -> None:
-        if self._abandoned:
-            raise _Abandoned
-        self._progress = progress
+        if self._search is not None:
+            self._search.abandoned = True
+            self._search = None

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from localspec.models.progress import PullProgress
+from localspec.models.files import WantedFiles
+from localspec.models.registry import Resolved
 from localspec.stats.recorder import Recorder
 from localspec.types import EngineOptions, SamplingParams
-
-ResolveModel = Callable[[Callable[[PullProgress], None]], Path]
-
 
 @dataclass(frozen=True)
 class Launch:
     """What the chat starts with; nothing in it changes while the app runs.
 
     Attributes:
-        model_name: name shown.
-        options: how the engine loads the model.
+        files: the model, its draft models, and how the engine loads them. They are found in a thread, and
+            fetched first where they are missing.
         sampling: how replies are sampled.
-        resolve_model: called in a thread; returns the model's file and fetches it first where it is missing,
-            telling its progress. Raises `LocalspecError`.
+        sampling_of: the same for a model with the recommendations of its entry; None samples all alike.
         system_prompt: what new conversations begin with.
         max_tokens: longest reply.
         conversation: the conversation to open: an id, the last one, or a new one.
@@ -34,10 +31,9 @@ class Launch:
         private: keep nothing of what is said.
     """
 
-    model_name: str
-    options: EngineOptions
+    files: WantedFiles
     sampling: SamplingParams
-    resolve_model: ResolveModel
+    sampling_of: Callable[[Mapping[str, float]], SamplingParams] | None = None
     system_prompt: str | None = None
     max_tokens: int | None = None
     conversation: int | Literal["last", "new"] = "last"
@@ -46,6 +42,22 @@ class Launch:
     theme: str | None = None
     panel: bool = True
     private: bool = False
+
+    @property
+    def model_name(self) -> str:
+        """The name of the first model, as it is shown."""
+        return self.files.model.name
+
+    @property
+    def options(self) -> EngineOptions:
+        """How the engine loads the first model."""
+        return self.files.options
+
+    def sampling_for(self, model: Resolved) -> SamplingParams:
+        """How replies of `model` are sampled."""
+        if self.sampling_of is None:
+            return self.sampling
+        return self.sampling_of(model.entry.sampling.given() if model.entry else {})
 
     def recorder(self) -> Recorder | None:
         """The recording that was asked for; raises `StorageError` where it cannot be written."""

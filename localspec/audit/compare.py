@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -13,9 +14,10 @@ from localspec.audit.witness import Parting, PlainRows, Witness
 from localspec.bench.driver import Driver, Reply
 from localspec.bench.records import Configuration
 from localspec.bench.runs import Run
-from localspec.drafters import DEFAULT_LENGTH
+from localspec.drafters import DEFAULT_LENGTH, Drafter, make_drafter
 from localspec.errors import PromptTooLongError
 from localspec.target import Vocabulary
+from localspec.types import DraftOptions
 from localspec.verify import Verifier, make_verifier, shares_noise
 
 _ROUNDING = 1e-4
@@ -59,6 +61,11 @@ def promise_of(rule: str, temperature: float) -> Promise:
     return "text" if temperature == 0 or shares_noise(verifier) else "distribution"
 
 
+def options_of(configuration: Configuration) -> DraftOptions:
+    """The drafter of a configuration, without the files of its draft models."""
+    return DraftOptions(configuration.draft, configuration.length, leaves=configuration.leaves)
+
+
 @dataclass(frozen=True, slots=True)
 class _Compared:
     reply: int
@@ -78,6 +85,7 @@ class Audit:
         tokens: of a reply at most.
         seed: of the sampling.
         spell: a token's text; None takes the vocabulary's bytes.
+        make: makes the drafter of a configuration, a new one for every reply; None knows no draft models.
         listen: called with what is being done, and the share that is done.
     """
 
@@ -90,6 +98,7 @@ class Audit:
         tokens: int,
         seed: int,
         spell: Callable[[int], str] | None = None,
+        make: Callable[[Configuration], Drafter] | None = None,
         listen: Callable[[str, float], None] = lambda what, share: None,  # noqa: ARG005 - nobody listens
     ) -> None:
         self._driver = driver
@@ -98,6 +107,7 @@ class Audit:
         self._tokens = tokens
         self._seed = seed
         self._spell = spell or (lambda token: _text(driver.vocabulary, token))
+        self._make = make or (lambda configuration: make_drafter(options_of(configuration)))
         self._listen = listen
         self._plain: list[Plain] = []
         self._compared: list[_Compared] = []
@@ -171,7 +181,8 @@ class Audit:
             looking.append(Witness(verifier, plain.prompt, plain.said, plain.candidates))
             return looking[-1]
 
-        run = self._driver.speculative(asked, configuration, watch=witness)
+        with closing(self._make(configuration)) as drafter:
+            run = self._driver.speculative(asked, configuration, drafter, watch=witness)
         place = len(self._plain) - 1
         self._compared.append(_Compared(place, configuration, promise, run, looking[-1]))
         if run.token_ids != plain.said:

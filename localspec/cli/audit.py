@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from localspec.audit.records import Report
     from localspec.bench.records import Settings
     from localspec.bench.tasks import Task
+    from localspec.models.registry import Resolved
+    from localspec.types import DraftOptions
 
 NOT_THE_SAME = 1
 
@@ -29,6 +31,8 @@ def audit(
     draft: Annotated[
         str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to check, with commas.")
     ] = None,
+    draft_context: common.DraftContextOption = None,
+    draft_gpu_layers: common.DraftGpuLayersOption = None,
     draft_length: common.DraftLengthOption = None,
     draft_leaves: common.DraftLeavesOption = None,
     verify: Annotated[
@@ -68,9 +72,10 @@ def audit(
     """
     del debug
     from localspec import settings as config
-    from localspec.bench.options import Given, find_files, find_tasks, settings_of
+    from localspec.bench.options import Given, find_files, find_tasks, listed, settings_of
     from localspec.cli.models import progress_display
     from localspec.drafters import check_spec, has_probs
+    from localspec.models.files import file_of, resolve_drafts, with_files
     from localspec.runtime.cores import physical_cores
     from localspec.types import DraftOptions
     from localspec.verify import check_verify
@@ -84,6 +89,8 @@ def audit(
         flash_attention=flash_attention,
         kv_type=kv_type,
         seed=seed,
+        draft_context=draft_context,
+        draft_gpu_layers=draft_gpu_layers,
     )
     engine = config.engine_options(chosen)
     settings = settings_of(
@@ -93,7 +100,6 @@ def audit(
             prompts_per_task=_PROMPTS_PER_TASK,
             prompts_file=prompts,
             modes="free",
-            drafts=draft,
             lengths=None if draft_length is None else str(draft_length),
             verify=verify,
             temperatures=_TEMPERATURES if temperature is None else str(temperature),
@@ -106,16 +112,31 @@ def audit(
             seed=1 if seed is None else seed,
         )
     )
+    # A bench's own settings know methods only.
+    settings = settings.model_copy(update={"drafts": listed(draft, settings.drafts, "--draft")})
     leaves = 1 if draft_leaves is None else draft_leaves
+    options: dict[str, DraftOptions] = {}
+    wanted: dict[str, Resolved] = {}
     for name in settings.drafts:
-        options = DraftOptions(name, settings.lengths[0], leaves=leaves)
-        check_spec(options)
+        found = resolve_drafts(name)
+        chosen_draft = DraftOptions(
+            name,
+            settings.lengths[0],
+            leaves=leaves,
+            window=engine.draft.window,
+            gpu_layers=engine.draft.gpu_layers,
+        )
+        options[name] = with_files(chosen_draft, found)
+        check_spec(options[name])
         for rule in settings.verify:
-            check_verify(rule, drafter=name, has_probs=has_probs(options))
+            check_verify(rule, drafter=name, has_probs=has_probs(options[name]))
+        wanted |= found
     tasks, _ = find_tasks(settings)
     with progress_display() as show:
         path = find_files(settings, show)[0]
-    report = _audit(settings, path, tasks, leaves)
+        for resolved in wanted.values():
+            file_of(resolved, show)
+    report = _audit(settings, path, tasks, options)
     if as_json:
         sys.stdout.write(report.model_dump_json() + "\n")
     else:
@@ -127,8 +148,13 @@ def audit(
         raise typer.Exit(NOT_THE_SAME)
 
 
-def _audit(settings: Settings, path: Path, tasks: tuple[Task, ...], leaves: int) -> Report:
-    """The audit itself, on a model that is loaded for it; progress goes to standard error."""
+def _audit(
+    settings: Settings, path: Path, tasks: tuple[Task, ...], options: dict[str, DraftOptions]
+) -> Report:
+    """The audit itself, on models that are loaded for it; progress goes to standard error.
+
+    `options` has what each of the settings' drafters is made of.
+    """
     from contextlib import ExitStack
 
     from localspec.audit.compare import Audit, Question
@@ -139,6 +165,9 @@ def _audit(settings: Settings, path: Path, tasks: tuple[Task, ...], leaves: int)
     from localspec.bench.prompts import prompt_tokens
     from localspec.bench.records import Configuration
     from localspec.chat.template import ChatTemplate
+    from localspec.draft_models import DraftModels
+    from localspec.drafters import Drafter, make_drafter
+    from localspec.types import EngineOptions
 
     line = common.StatusLine()
     with ExitStack() as stack:
@@ -146,21 +175,43 @@ def _audit(settings: Settings, path: Path, tasks: tuple[Task, ...], leaves: int)
         line.show(f"Loading {path.stem}")
         loaded, _ = load_file(path, settings)
         stack.callback(loaded.close)
+        models = DraftModels(
+            loaded,
+            EngineOptions(
+                threads=settings.threads,
+                gpu_layers=settings.gpu_layers,
+                flash_attention=settings.flash_attention,
+            ),
+            lambda share: line.show(f"Loading the draft model {share:4.0%}"),
+        )
+        # Closed before the target.
+        stack.callback(models.close)
+
+        def drafter(configuration: Configuration) -> Drafter:
+            own = options[configuration.draft]
+            return make_drafter(own, model=lambda name: models.drafter(name, own))
+
         model = loaded.model
         template = ChatTemplate(
             model.chat_template, bos=model.token_text(model.bos), eos=model.token_text(model.eos)
         )
         configurations = [
-            Configuration(draft=draft, length=length, leaves=leaves, verify=rule)
-            for draft in settings.drafts
+            Configuration(draft=draft, length=length, leaves=own.leaves, verify=rule)
+            for draft, own in options.items()
             for length in settings.lengths
             for rule in settings.verify
         ]
-        own = settings.prompts_file is not None
+        for configuration in configurations:
+            # A draft model that cannot be used is said before anything is asked.
+            drafter(configuration).close()
+        for note in models.notes:
+            line.clear()
+            typer.echo(f"note: {note}", err=True)
+        given = settings.prompts_file is not None
         questions = [
             Question(task.name, prompt.name, tuple(prompt_tokens(prompt, template, model)), temperature)
             for task in tasks
-            for prompt in task.prompts[: None if own else settings.prompts(task.name)]
+            for prompt in task.prompts[: None if given else settings.prompts(task.name)]
             for temperature in settings.temperatures
         ]
         findings = Audit(
@@ -170,6 +221,7 @@ def _audit(settings: Settings, path: Path, tasks: tuple[Task, ...], leaves: int)
             tokens=settings.tokens,
             seed=settings.seed,
             spell=model.token_text,
+            make=drafter,
             listen=lambda what, share: line.show(f"{share:4.0%}  {what}"),
         ).run()
         return Report(

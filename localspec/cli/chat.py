@@ -33,7 +33,7 @@ def chat(
         raise UsageError("--new and --conversation exclude each other; give one of them.")
     if private and conversation is not None:
         raise UsageError("A private chat is a new one; leave out --conversation or --private.")
-    plan = common.plan(flags)
+    plan = common.plan(flags, needs_draft=False)
 
     # A system prompt belongs to the conversation that begins with it.
     opened: int | Literal["last", "new"] = "new" if new or private or flags.system is not None else "last"
@@ -41,10 +41,9 @@ def chat(
     from tui.app import Launch, run_chat
 
     launch = Launch(
-        model_name=plan.model.name,
-        options=plan.engine,
+        files=plan.files,
         sampling=plan.sampling,
-        resolve_model=plan.model_file,
+        sampling_of=plan.sampling_of,
         system_prompt=plan.system,
         max_tokens=plan.max_tokens,
         conversation=opened if conversation is None else conversation,

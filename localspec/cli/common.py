@@ -10,8 +10,8 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +20,8 @@ import typer
 from localspec.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from localspec.models.files import WantedFiles
     from localspec.models.registry import Resolved
-    from localspec.models.sources import PullProgress
     from localspec.settings import Settings
     from localspec.types import EngineOptions, SamplingParams
 
@@ -41,7 +41,23 @@ ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", metavar="NAME|PATH", help="A known model or a GGUF file.")
 ]
 DraftOption = Annotated[
-    str | None, typer.Option("--draft", "-d", metavar="METHOD", help="Who drafts: auto, suffix, ngram, none.")
+    str | None,
+    typer.Option(
+        "--draft",
+        "-d",
+        metavar="WHO",
+        help="Who drafts: auto, suffix, ngram, none, a model (NAME|PATH), or both: suffix+NAME.",
+    ),
+]
+DraftContextOption = Annotated[
+    int | None,
+    typer.Option("--draft-context", metavar="N", help="Tokens that a draft model looks back on at most."),
+]
+DraftGpuLayersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-gpu-layers", metavar="N", help="Its layers on the GPU; left out, all that still fit."
+    ),
 ]
 DraftLengthOption = Annotated[
     int | None, typer.Option("--draft-length", metavar="N", help="Draft tokens a step at most.")
@@ -166,6 +182,8 @@ class Flags:
 
     model: ModelOption
     draft: DraftOption
+    draft_context: DraftContextOption
+    draft_gpu_layers: DraftGpuLayersOption
     draft_length: DraftLengthOption
     draft_leaves: DraftLeavesOption
     policy: PolicyOption
@@ -225,43 +243,50 @@ def with_shared_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a verb starts with, after flags, environment, config file and the model's entry were weighed."""
+    """What a verb starts with, after flags, environment, config file and the model's entry were weighed.
 
-    model: Resolved
-    engine: EngineOptions
+    `files.find()` fetches what is missing of the model and of its draft models.
+    """
+
+    files: WantedFiles
     sampling: SamplingParams
     system: str | None
     max_tokens: int | None
     settings: Settings
 
-    def model_file(self, on_progress: Callable[[PullProgress], None] | None = None) -> Path:
-        """The model's file, fetched where it is missing.
+    @property
+    def engine(self) -> EngineOptions:
+        """How the model is loaded."""
+        return self.files.options
 
-        Raises:
-            DownloadError, ModelFileError: it could not be fetched.
-            UsageError: its path is not valid UTF-8, which llama.cpp needs.
-        """
-        if self.model.path is not None or self.model.entry is None:
-            path = Path(self.model.path or self.model.name)
-        else:
-            from localspec.models.sources import pull
+    @property
+    def model(self) -> Resolved:
+        """What the value of --model stands for."""
+        return self.files.model
 
-            path = pull(self.model.entry, on_progress)
-        check_text(str(path), "The path of the model's file")
-        return path
+    def sampling_of(self, recommended: Mapping[str, float]) -> SamplingParams:
+        """How a model with these recommendations is sampled."""
+        from localspec.settings import sampling_params
+
+        return sampling_params(self.settings, recommended)
 
 
-def plan(flags: Flags) -> Plan:
+def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     """Check everything that can be checked without the engine.
 
+    Args:
+        flags: what the user gave.
+        needs_draft: whether a draft model that cannot be had is an error.
+
     Raises:
-        UsageError: an option, a setting or a template that cannot be used.
+        UsageError: an option, a setting, a drafter or a template that cannot be used.
         NotFoundError: an unknown model, or a file that is not there.
         ModelFileError: a file that is no model.
     """
     from localspec import settings as config
     from localspec.control import check_policy
     from localspec.drafters import check_spec, has_probs
+    from localspec.models.files import WantedFiles, resolve_drafts, with_files
     from localspec.models.gguf import read_header
     from localspec.models.registry import resolve
     from localspec.verify import check_verify
@@ -271,16 +296,17 @@ def plan(flags: Flags) -> Plan:
     template = None if path is None else read_text(path, "chat template")
     settings = config.merge(config.load_settings(), **given)
     engine = config.engine_options(settings, chat_template=template, remember=True)
-    check_spec(engine.draft)
-    check_policy(engine.draft.policy)
-    check_verify(engine.verify, drafter=engine.draft.spec, has_probs=has_probs(engine.draft))
+    drafts = resolve_drafts(engine.draft.spec)
+    draft = with_files(engine.draft, drafts)
+    check_spec(draft)
+    check_policy(draft.policy)
+    check_verify(engine.verify, drafter=draft.spec, has_probs=has_probs(draft))
     model = resolve(settings.model)
     if model.path is not None:
         # Before the engine starts: native code reports a broken file badly.
         read_header(model.path)
     return Plan(
-        model=model,
-        engine=engine,
+        files=WantedFiles(model, replace(engine, draft=draft, needs_draft=needs_draft), drafts),
         sampling=config.sampling_params(settings, model.entry.sampling.given() if model.entry else None),
         system=check_text(settings.chat.system_prompt, "The system prompt") or None,
         max_tokens=settings.chat.max_tokens,

@@ -18,6 +18,7 @@ from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.messages import EmittedToken, Reply
+    from localspec.models.files import ModelFiles
 
 INTERRUPTED = 130
 
@@ -98,7 +99,8 @@ def run(
                     "verify": plan.engine.verify,
                 }
                 recorder = stack.enter_context(Recorder(record, about))
-            load = Load(path=str(_model_file(plan)), name=plan.model.name, options=plan.engine)
+            files = _model_files(plan)
+            load = Load(path=str(files.path), name=plan.model.name, options=files.options)
             stream = ReplyStream(client, None if as_json else sys.stdout, recorder)
             reply = stream.answer(load, request)
     finally:
@@ -165,15 +167,16 @@ def _grammar(json_schema: Path | None, grammar: Path | None) -> str | None:
     return text
 
 
-def _model_file(plan: common.Plan) -> Path:
-    """The model's file, fetched first where it is missing, with progress on standard error."""
-    if plan.model.path is not None:
-        return plan.model_file()
+def _model_files(plan: common.Plan) -> ModelFiles:
+    """The files of the model and its draft models, fetched first where missing, with progress on stderr."""
+    missing = plan.files.missing
+    if not missing:
+        return plan.files.find()
     from localspec.cli.models import progress_display
 
-    typer.echo(f"Fetching {plan.model.name}.", err=True)
+    typer.echo(f"Fetching {' and '.join(missing)}.", err=True)
     with progress_display() as show_progress:
-        return plan.model_file(show_progress)
+        return plan.files.find(show_progress)
 
 
 def _stop_strings(given: list[str]) -> tuple[str, ...]:

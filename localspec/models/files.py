@@ -1,0 +1,140 @@
+"""The files that an engine needs: a model's and its draft models', found by name, fetched where missing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from localspec.drafters import METHODS, members_of, models_of
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.models import registry, store
+from localspec.models.gguf import read_header
+from localspec.models.progress import OnProgress
+from localspec.models.registry import Resolved
+from localspec.models.sources import pull
+from localspec.types import DraftOptions, EngineOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What an engine can be started with.
+
+    Attributes:
+        path: the target's file.
+        options: how to load it; `draft.files` names the file of every draft model of `draft.spec`.
+        notes: what users should know, such as a draft model that could not be fetched; a sentence each.
+    """
+
+    path: Path
+    options: EngineOptions
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WantedFiles:
+    """A target and its draft models, of which some may have yet to be fetched.
+
+    Attributes:
+        model: the target.
+        options: how it is to be loaded; see `with_files`.
+        drafts: what each draft model of `options.draft.spec` stands for.
+    """
+
+    model: Resolved
+    options: EngineOptions
+    drafts: Mapping[str, Resolved] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the models that have to be fetched."""
+        return tuple(one.name for one in (self.model, *self.drafts.values()) if one.path is None)
+
+    def find(self, on_progress: OnProgress | None = None) -> ModelFiles:
+        """All files, fetched where they are missing.
+
+        A draft model that cannot be fetched is an error only where `options.needs_draft` says so; else it is
+        left out, and a note tells why.
+
+        Raises:
+            DownloadError, ModelFileError, NotFoundError, StorageError: a file could not be fetched.
+            UsageError: a path is not valid UTF-8, which llama.cpp needs.
+        """
+        path = file_of(self.model, on_progress)
+        options, notes = self.options, []
+        for name, resolved in self.drafts.items():
+            try:
+                file_of(resolved, on_progress)
+            except LocalspecError as error:
+                if options.needs_draft:
+                    raise
+                draft = without(options.draft, name)
+                rest = "without drafts" if draft.spec == "none" else f"with --draft {draft.spec}"
+                notes.append(f"{error} The chat goes on {rest}.")
+                options = replace(options, draft=draft)
+        return ModelFiles(path, options, tuple(notes))
+
+
+def file_of(resolved: Resolved, on_progress: OnProgress | None = None) -> Path:
+    """A model's file, fetched where it is missing; raises like `WantedFiles.find`."""
+    if resolved.path is not None or resolved.entry is None:
+        path = Path(resolved.path or resolved.name)
+    else:
+        path = pull(resolved.entry, on_progress)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"The path of the model's file is not valid UTF-8 ({path!a}); rename it first."
+        ) from error
+    return path
+
+
+def resolve_drafts(spec: str) -> dict[str, Resolved]:
+    """What each draft model of a value of `--draft` stands for; the headers of those present are read.
+
+    Raises:
+        UsageError: a member that is neither a method nor a model; the nearest names are offered.
+        NotFoundError: the path of a file that is not there.
+        ModelFileError: a file that is no model.
+    """
+    found = {name: _resolved(name) for name in models_of(spec)}
+    for resolved in found.values():
+        if resolved.path is not None:
+            # Before the engine starts: native code reports a broken file badly.
+            read_header(resolved.path)
+    return found
+
+
+def with_files(options: DraftOptions, drafts: Mapping[str, Resolved]) -> DraftOptions:
+    """Options that name the file of every draft model: where it is, or will be once it is fetched."""
+    files = {name: str(_place(resolved)) for name, resolved in drafts.items()}
+    return replace(options, files=files)
+
+
+def without(options: DraftOptions, name: str) -> DraftOptions:
+    """Options that do without the member `name` of their drafters."""
+    rest = [member for member in members_of(options.spec) if member != name]
+    files = {member: path for member, path in options.files.items() if member != name}
+    return replace(options, spec="+".join(rest) or "none", files=files)
+
+
+def _place(resolved: Resolved) -> Path:
+    if resolved.path is not None:
+        return resolved.path.absolute()
+    return store.final_path(resolved.entry) if resolved.entry is not None else Path(resolved.name)
+
+
+def _resolved(name: str) -> Resolved:
+    try:
+        return registry.resolve(name)
+    except NotFoundError as error:
+        if name.lower().endswith(".gguf") or "/" in name:
+            raise
+        near = difflib.get_close_matches(name.lower(), [*METHODS, *registry.entries()], n=1, cutoff=0.6)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(
+            f"There is no drafting method or model '{name}'{hint}; use one of: {', '.join(METHODS)}, or a "
+            "model, see `localspec models list`."
+        ) from error
