@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from localspec.audit.records import Comparison, Divergence, Report
 from localspec.audit.verdict import fault_words
+from localspec.models.files import draft_label
 
 WIDTH = 80
 _DIVERGENCES_SHOWN = 12
@@ -48,12 +49,13 @@ def _temperature(value: float) -> str:
 
 def _table(report: Report) -> str:
     """A line for every drafter, rule and temperature."""
-    groups: dict[tuple[str, str, float], list[Comparison]] = {}
+    groups: dict[tuple[tuple[str, str], str, float], list[Comparison]] = {}
     for one in report.comparisons:
         temperature = report.plain[one.reply].temperature
-        groups.setdefault((_drafter(one), one.verify, temperature), []).append(one)
+        # Names that are cut may look alike.
+        groups.setdefault(((one.draft, _drafter(one)), one.verify, temperature), []).append(one)
     lines = [("draft", "rule", "temp.", "identical", "near-tie", "fault", "accepted")]
-    for (draft, rule, temperature), found in groups.items():
+    for ((_, draft), rule, temperature), found in groups.items():
         parted = [one.divergence for one in found if one.divergence is not None]
         lossy = found[0].promise == "lossy"
         drafted = sum(one.drafted for one in found)
@@ -73,7 +75,8 @@ def _table(report: Report) -> str:
 
 def _drafter(one: Comparison) -> str:
     leaves = f"/{one.leaves}" if one.leaves > 1 else ""
-    return one.draft if one.draft == "none" else f"{_short(one.draft, 16)} {one.length}{leaves}"
+    name = _short_name(draft_label(one.draft), 16)
+    return one.draft if one.draft == "none" else f"{name} {one.length}{leaves}"
 
 
 def _rule(one: Comparison) -> str:
@@ -82,6 +85,14 @@ def _rule(one: Comparison) -> str:
 
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _short_name(text: str, most: int) -> str:
+    """`text`, its middle left out where it is longer: files of one model differ at the end."""
+    if len(text) <= most:
+        return text
+    start = (most - 3) // 2
+    return f"{text[:start]}...{text[len(text) - (most - 3 - start) :]}"
 
 
 def _aligned(lines: Sequence[Sequence[str]], left: int) -> str:

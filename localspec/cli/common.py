@@ -282,10 +282,12 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
         UsageError: an option, a setting, a drafter or a template that cannot be used.
         NotFoundError: an unknown model, or a file that is not there.
         ModelFileError: a file that is no model.
+        IncompatibleError: a draft model that is needed and cannot draft for the model.
     """
     from localspec import settings as config
     from localspec.control import check_policy
     from localspec.drafters import check_spec, has_probs
+    from localspec.models.compat import check_draft_file
     from localspec.models.files import WantedFiles, resolve_drafts, with_files
     from localspec.models.gguf import read_header
     from localspec.models.registry import resolve
@@ -304,7 +306,12 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     model = resolve(settings.model)
     if model.path is not None:
         # Before the engine starts: native code reports a broken file badly.
-        read_header(model.path)
+        header = read_header(model.path)
+        if needs_draft:
+            # And before gigabytes of the target are read.
+            for resolved in drafts.values():
+                if resolved.path is not None:
+                    check_draft_file(read_header(resolved.path), target=header)
     return Plan(
         files=WantedFiles(model, replace(engine, draft=draft, needs_draft=needs_draft), drafts),
         sampling=config.sampling_params(settings, model.entry.sampling.given() if model.entry else None),

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -117,6 +118,43 @@ def path(
     if found.path is None:
         raise NotFoundError(f"{name} is not fetched yet; run `localspec models pull {name}`.")
     typer.echo(found.path.absolute())
+
+
+@app.command()
+def quantize(
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="A known model or a GGUF file.")],
+    file_type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as Q4_0 or Q2_K.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to make.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, max=512, metavar="N", help="CPU threads.")
+    ] = None,
+) -> None:
+    """Make a copy of a model in another quantization, and print the path of its file.
+
+    The copy is known as MODEL-TYPE from then on, for --model and for --draft: a copy of few bits drafts for
+    the model that it was made of.
+    """
+    from localspec.cli.common import StatusLine
+    from localspec.models import copies, registry
+    from localspec.models.files import file_of
+
+    copies.check_type(file_type)
+    found = registry.resolve(name)
+    if found.path is None:
+        typer.echo(f"Fetching {found.name}.", err=True)
+        with progress_display() as show_progress:
+            file_of(found, show_progress)
+        found = registry.resolve(name)
+    wanted = copies.plan_copy(found, file_type, output)
+    typer.echo(f"Making {wanted.name} of {found.name}, about {_size(wanted.size)}.", err=True)
+    line = StatusLine()
+    try:
+        wanted.make(threads, lambda share: line.show(f"converting {share:.0%}"))
+    finally:
+        line.clear()
+    typer.echo(wanted.path)
 
 
 @contextmanager

@@ -138,3 +138,10 @@ def _resolved(name: str) -> Resolved:
             f"There is no drafting method or model '{name}'{hint}; use one of: {', '.join(METHODS)}, or a "
             "model, see `localspec models list`."
         ) from error
+
+
+def draft_label(spec: str) -> str:
+    """A value of `--draft` for people: files by their names, without folders and endings."""
+    return "+".join(
+        Path(member).stem if member.lower().endswith(".gguf") else member for member in members_of(spec)
+    )
