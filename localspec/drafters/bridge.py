@@ -8,6 +8,7 @@ universal assisted generation.
 from __future__ import annotations
 
 import codecs
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,8 @@ from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
 _TAIL = 8
 """Verified tokens that are tokenized again together with a draft, so that it is split as the target would."""
+_INDENTATION = re.compile(rb"\n([ \t]+)\Z")
+_LONGEST_INDENTATION = 256
 
 
 class TextBridge:
@@ -46,7 +49,14 @@ class TextBridge:
         self._draft = Texts(draft)
         self._ends = target.eog_tokens
         self._draft_ends = draft.eog_tokens
-        self._forget()
+        self._own = Retokenized(self._draft)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._text = bytearray()
+        self._said: list[int] = []
+        # Length of the text up to each of them, and the bytes of a character that one ends within.
+        self._marks: list[int] = []
+        self._halves: dict[int, bytes] = {}
+        self._proposed: tuple[int, ...] = ()
 
     def begin(self, tokens: Sequence[int]) -> None:
         """See `Drafter.begin`; what `tokens` share with the sequence before is not tokenized again."""
@@ -56,8 +66,8 @@ class TextBridge:
         if shared <= len(self._target.start):
             self._forget()
         else:
-            self._own.cut(self._marks[shared - 1])
-            del self._said[shared:], self._marks[shared:]
+            del self._text[self._marks[shared - 1] :], self._said[shared:], self._marks[shared:]
+            self._own.cut(len(self._text))
             self._halves = {place: half for place, half in self._halves.items() if place < shared}
             self._decoder.reset()
         self._take(tokens[len(self._said) :])
@@ -69,7 +79,8 @@ class TextBridge:
         del tokens
         if not self._own.tokens or budget.tokens <= 0:
             return EMPTY_DRAFT
-        draft = self._inner.propose(self._own.tokens, replace(budget, leaves=1, drawing=None)).best_chain()
+        asked = replace(budget, leaves=1, drawing=None)
+        draft = self._inner.propose(self._own.tokens, asked).best_chain()
         self._proposed = draft.tokens
         return self._translated(draft, budget.tokens)
 
@@ -77,10 +88,10 @@ class TextBridge:
         """See `Drafter.commit`."""
         held = len(self._own.tokens)
         kept = self._take(outcome.tokens)
-        new = tuple(self._own.tokens[kept:])
         if kept < held:
             # Only what is still right, so that nothing is read before it is needed.
             self._inner.begin(self._own.tokens[:kept])
+        new = tuple(self._own.tokens[kept:])
         right = _shared(self._proposed, new) if kept == held else 0
         self._inner.commit(Outcome(tokens=new, accepted=right, drafted=len(self._proposed)))
         self._proposed = ()
@@ -94,70 +105,87 @@ class TextBridge:
 
     def _forget(self) -> None:
         self._own = Retokenized(self._draft)
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._said: list[int] = []
-        # Length of the text up to each of them, and the bytes of a character that one ends within.
-        self._marks: list[int] = []
-        self._halves: dict[int, bytes] = {}
-        self._proposed: tuple[int, ...] = ()
+        self._decoder.reset()
+        self._text.clear()
+        self._said.clear()
+        self._marks.clear()
+        self._halves.clear()
+        self._proposed = ()
 
     def _take(self, tokens: Sequence[int]) -> int:
         """Add verified tokens; returns how many of the draft's tokens were not changed by them."""
         start = self._target.start
         skipped = len(start) if not self._said and tuple(tokens[: len(start)]) == start else 0
-        texts: list[bytes] = []
-        length = len(self._own.text)
         for place, token in enumerate(tokens):
             piece = b"" if place < skipped else self._target.piece(token)
             # Half a character waits for the rest, and what is none becomes U+FFFD.
-            text = self._decoder.decode(piece).encode()
+            self._text += self._decoder.decode(piece).encode()
             half = self._decoder.getstate()[0]
             if half:
                 self._halves[len(self._said)] = half
-            length += len(text)
-            texts.append(text)
             self._said.append(token)
-            self._marks.append(length)
-        return self._own.append(b"".join(texts))
+            self._marks.append(len(self._text))
+        known = len(self._text) - self._indentation()
+        return self._own.append(bytes(self._text[len(self._own.text) : known]))
+
+    def _indentation(self) -> int:
+        """Spaces at the end that the draft is to find by itself.
+
+        Some vocabularies split an indented line before its last space, others after it. In the middle of what
+        would be a token of its own a model has nothing to say.
+        """
+        if self._target.space_first == self._draft.space_first:
+            return 0
+        spaces = _INDENTATION.search(self._text, max(len(self._text) - _LONGEST_INDENTATION, 0))
+        if spaces is None:
+            return 0
+        return 1 if self._draft.space_first else len(spaces[1])
 
     # --- from the draft's tokens to the target's
 
     def _translated(self, draft: Draft, most: int) -> Draft:
         """The target's tokens for the text of `draft`, as far as they are certain to be what it says."""
-        half = self._halves.get(len(self._said) - 1, b"")
         text, borders, ended = self._text_of(draft.tokens)
-        if not text.startswith(half):
+        found = self._continuation(text)
+        if found is None:
             return EMPTY_DRAFT
-        tail = self._tail(len(half))
-        whole = whole_characters(text)
-        tokens = self._target.tokens(tail + whole)
-        ends = [end - len(tail) for end in ends_in(tail + whole, map(self._target.piece, tokens))]
-        if half or tail:
-            # Where the verified text ends, a token must end too: the target has said what it has said.
-            before = len(ends) - ends[::-1].index(len(half)) if len(half) in ends else len(ends)
-        else:
-            before = 0
-        tokens, starts, ends = tokens[before:], [len(half), *ends[before:]], ends[before:]
-        if (
-            tokens
-            and not (ended and ends[-1] == len(text))
-            and not _said_in_one(starts[-2], ends[-1], borders)
-        ):
+        tokens, starts, ends = found
+        places = [min(bisect_left(borders, end), len(borders) - 1) for end in ends]
+        if ended and (ends or starts)[-1] == len(text):
+            end = self._last_end()
+            if end is not None:
+                tokens.append(end)
+                places.append(len(borders))
+        elif tokens and not _said_in_one(starts[-1], ends[-1], borders):
             # It may go on: what follows could make another token of it.
             tokens.pop()
         chances = draft.confidence
-        inner = [min(bisect_left(borders, end), len(borders) - 1) for end in ends[: len(tokens)]]
-        confidence = [chances[place] for place in inner] if chances else []
-        if ended and len(tokens) == len(ends) and (not ends or ends[-1] == len(text)):
-            end = self._last_end()
-            if end is not None and len(borders) < len(draft.tokens):
-                tokens.append(end)
-                confidence += [chances[len(borders)]] if chances else []
-        return Draft.chain(tokens[:most], source=self.name, confidence=tuple(confidence[:most]))
+        tokens = tokens[:most]
+        confidence = tuple(chances[place] for place in places[: len(tokens)]) if chances else ()
+        return Draft.chain(tokens, source=self.name, confidence=confidence)
+
+    def _continuation(self, text: bytes) -> tuple[list[int], list[int], list[int]] | None:
+        """The target's tokens that go on with `text`, and where in it each starts and ends.
+
+        None where no token ends with what the target has said: it would have said another one.
+        """
+        known = bytes(self._text[len(self._own.text) :]) + self._halves.get(len(self._said) - 1, b"")
+        if not text.startswith(known):
+            return None
+        tail = self._tail(len(known))
+        whole = tail + whole_characters(text)
+        tokens = self._target.tokens(whole)
+        ends = [end - len(tail) for end in ends_in(whole, map(self._target.piece, tokens))]
+        borders = [-len(tail), *ends]
+        if len(known) not in borders:
+            return None
+        first = len(borders) - 1 - borders[::-1].index(len(known))
+        return tokens[first:], borders[first:], ends[first:]
 
     def _text_of(self, tokens: Sequence[int]) -> tuple[bytes, list[int], bool]:
         """Text of draft tokens, where each of them ends in it, and whether the reply ends with it."""
-        text, borders = b"", []
+        text = b""
+        borders: list[int] = []
         for token in tokens:
             piece = self._spoken(token)
             if not piece:
@@ -175,15 +203,17 @@ class TextBridge:
         same = self._target.tokens(spelled) if spelled else []
         return spelled if len(same) == 1 and self._target.piece(same[0]) == spelled else b""
 
-    def _tail(self, half: int) -> bytes:
-        """Text of the last verified tokens but for the `half` bytes of a character at its end."""
+    def _tail(self, known: int) -> bytes:
+        """Text of the last verified tokens but for the `known` bytes at its end that a draft repeats."""
         first = max(len(self._said) - _TAIL, 0)
         if first == 0 and tuple(self._said[: len(self._target.start)]) == self._target.start:
             first = len(self._target.start)
         pieces = [self._target.piece(token) for token in self._said[first:]]
         while pieces:
             text = b"".join(pieces)
-            text = text[: len(text) - half]
+            if len(text) < known:
+                break
+            text = text[: len(text) - known]
             if len(whole_characters(text)) == len(text):
                 return text
             # It begins within a character, or holds what is none.
@@ -196,7 +226,7 @@ class TextBridge:
 
 
 def _said_in_one(start: int, end: int, borders: Sequence[int]) -> bool:
-    """Whether one draft token ends where this one does, and begins no later: the draft knew no longer word."""
+    """Whether one draft token ends where this one does and begins no later: the draft knew no longer one."""
     place = bisect_left(borders, end)
     if place == len(borders) or borders[place] != end:
         return False

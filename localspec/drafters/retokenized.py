@@ -19,12 +19,15 @@ class Texts:
     Attributes:
         vocabulary: itself.
         start: what the model wants before every text: its beginning-of-text token, or nothing.
+        space_first: whether the last space of an indented line belongs to the word after it.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.start = tuple(vocabulary.tokenize("", add_special=True, parse_special=False)[:1])
         self._pieces: dict[int, bytes] = {}
+        indented = self.tokens(b"x\n    y")
+        self.space_first = bool(indented) and self.piece(indented[-1]).startswith(b" ")
 
     def piece(self, token: int) -> bytes:
         """A token's text."""
