@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from localspec.control import Controller, LiveCost, Off, check_policy, make_controller
@@ -11,11 +10,10 @@ from localspec.draft_models import DraftModels
 from localspec.drafters import (
     DEFAULT_LENGTH,
     LONGEST,
-    METHODS,
     check_spec,
     has_probs,
     make_drafter,
-    members_of,
+    remembers,
 )
 from localspec.drafters.guarded import GuardedDrafter
 from localspec.drafters.none import NoDrafter
@@ -171,11 +169,8 @@ class Drafting:
         return GuardedDrafter(make_drafter(options, self._memory, model), self._vocabulary)
 
     def _recall(self, options: DraftOptions) -> None:
-        """Read what is remembered, where a method has use for it."""
-        if self._memory is None:
-            return
-        methods = [member for member in members_of(options.spec) if member in METHODS]
-        if any(make_drafter(replace(options, spec=one), self._memory).remembers for one in methods):
+        """Read what is remembered, where a drafter has use for it."""
+        if self._memory is not None and remembers(options.spec):
             self._memory.load()
 
     def _made_controller(self) -> Controller:

@@ -203,9 +203,11 @@ class Engine:
             LocalspecError: an unknown one, one that the rule of verification cannot judge, or a draft model
                 that cannot be had; the one before goes on then.
         """
-        self.session.use_drafter(self._drafting.use(options))
-        # The drafter before is closed by now, and its model free to go.
-        self._models.keep_only(models_of(options.spec))
+        try:
+            self.session.use_drafter(self._drafting.use(options))
+        finally:
+            # Models of the drafter before, which is closed by now, or of one that could not be made.
+            self._models.keep_only(models_of(self._drafting.options.spec))
         self.session.controller = self._drafting.controller()
         return self.speculation
 

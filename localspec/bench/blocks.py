@@ -16,10 +16,9 @@ from localspec.bench.runs import Run, counts, turn, undisturbed
 from localspec.bench.tasks import Prompt
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
-from localspec.drafters import Drafter, make_drafter
+from localspec.drafters import Drafter
 from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.memory.memory import Memory
-from localspec.types import DraftOptions
 
 EARLIER_TEMPERATURE = 0.8
 """An earlier reply to a question asked again was sampled, as in a chat: a greedy one is the same text."""
@@ -247,4 +246,4 @@ class BlockRunner:
             # As a chat remembers it: without the token that ended it.
             ended = bool(said) and said[-1] in self._vocabulary.eog_tokens
             memory.add(said[:-1] if ended else said, "earlier")
-        return make_drafter(DraftOptions(configuration.draft, configuration.length), memory)
+        return self._driver.drafter(configuration, memory)

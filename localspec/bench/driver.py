@@ -12,8 +12,10 @@ from localspec.bench.runs import Run
 from localspec.bench.synthetic import SyntheticDrafter, SyntheticVerifier
 from localspec.control import DEFAULT_POLICY, Controller, FixedLength, LiveCost, Off, make_controller
 from localspec.cost import CostCurve
+from localspec.draft_models import DraftModels
 from localspec.drafters import DEFAULT_LENGTH, LONGEST, Drafter, make_drafter
 from localspec.drafters.none import NoDrafter
+from localspec.memory.memory import Memory
 from localspec.sampling import Sampler
 from localspec.session import Session, StopRules
 from localspec.target import TargetContext, Vocabulary
@@ -65,6 +67,8 @@ class Driver:
         vocabulary: its tokens.
         clock: nanoseconds, monotonic.
         pass_ms: T(n) in milliseconds, by n, which policies of draft length go by.
+        models: draft models by the names that drafters of the grid have for them; None: there are none.
+        files: their files, by the same names.
     """
 
     def __init__(
@@ -73,11 +77,15 @@ class Driver:
         vocabulary: Vocabulary,
         clock: Callable[[], int] = time.perf_counter_ns,
         pass_ms: Mapping[int, float] | None = None,
+        models: DraftModels | None = None,
+        files: Mapping[str, str] | None = None,
     ) -> None:
         self.context = context
         self.vocabulary = vocabulary
         self._clock = clock
         self._pass_ms = dict(pass_ms or {})
+        self._models = models
+        self._files = dict(files or {})
         self._energy = EnergyMeter()
         self._read: tuple[tuple[int, ...], float] | None = None
         self._session = Session(context, vocabulary, drafter=NoDrafter(), controller=Off(), clock=clock)
@@ -158,9 +166,7 @@ class Driver:
         """
         # A new one for every reply: what a policy learns in one run must not help it in the next.
         controller = self.controller(configuration)
-        own = drafter or make_drafter(
-            DraftOptions(configuration.draft, configuration.length, leaves=configuration.leaves)
-        )
+        own = drafter or self.drafter(configuration)
         if configuration.rates:
             own = SyntheticDrafter(own, self._sequence(reply))
         try:
@@ -169,6 +175,15 @@ class Driver:
         finally:
             if drafter is None:
                 own.close()
+
+    def drafter(self, configuration: Configuration, memory: Memory | None = None) -> Drafter:
+        """A new drafter; raises `LocalspecError` for one that cannot be had."""
+        options = DraftOptions(
+            configuration.draft, configuration.length, leaves=configuration.leaves, files=self._files
+        )
+        models = self._models
+        model = None if models is None else lambda name: models.drafter(name, options)
+        return make_drafter(options, memory, model)
 
     def controller(self, configuration: Configuration) -> Controller:
         """What chooses the draft length; raises `UsageError` where that needs a T(n) and there is none."""

@@ -28,14 +28,16 @@ def requantized(path: Path, file_type: str, threads: int) -> Path:
 def load_file(path: Path, settings: Settings) -> tuple[LoadedModel, float]:
     """A loaded model as the bench needs it, and the seconds that loading took."""
     began = time.perf_counter()
-    loaded = load(
-        path,
-        EngineOptions(
-            context=settings.context,
-            threads=settings.threads,
-            gpu_layers=settings.gpu_layers,
-            flash_attention=settings.flash_attention,
-            kv_type=settings.kv_type,
-        ),
-    )
+    loaded = load(path, engine_options(settings))
     return loaded, time.perf_counter() - began
+
+
+def engine_options(settings: Settings) -> EngineOptions:
+    """How the bench loads models."""
+    return EngineOptions(
+        context=settings.context,
+        threads=settings.threads,
+        gpu_layers=settings.gpu_layers,
+        flash_attention=settings.flash_attention,
+        kv_type=settings.kv_type,
+    )

@@ -9,8 +9,7 @@ from localspec.bench.driver import NO_DRAFTS
 from localspec.bench.records import Configuration, Measurement, Mode, Settings
 from localspec.bench.synthetic import parse_rates
 from localspec.bench.tasks import Prompt, Task
-from localspec.drafters import make_drafter
-from localspec.types import DraftOptions
+from localspec.drafters import remembers
 
 PARALLEL_TASKS = ("copy", "chain", "random")
 """What several sequences are measured on, where the grid has any of them."""
@@ -125,9 +124,6 @@ def _configurations(settings: Settings, mode: Mode, temperature: float) -> tuple
     for draft in settings.drafts:
         # Without drafts there is nothing to verify, and a forced text is not verified by a rule.
         rules = settings.verify if mode == "free" and draft != NO_DRAFTS else ("coupled",)
-        drafter = make_drafter(DraftOptions(draft))
-        remembers = drafter.remembers
-        drafter.close()
         chosen: list[tuple[int | None, str | None]] = [(None, None)]
         if draft != NO_DRAFTS:
             chosen = [(length, None) for length in settings.lengths]
@@ -146,5 +142,5 @@ def _configurations(settings: Settings, mode: Mode, temperature: float) -> tuple
                 else:
                     found.append(base)
                     # Only a drafter that keeps earlier replies answers otherwise after them.
-                    found += [base.model_copy(update={"memory": "warm"})] if remembers else []
+                    found += [base.model_copy(update={"memory": "warm"})] if remembers(draft) else []
     return tuple(found)

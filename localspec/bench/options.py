@@ -16,7 +16,7 @@ from localspec.bench.records import Mode, Settings
 from localspec.bench.synthetic import parse_rates
 from localspec.bench.tasks import TASK_NAMES, Task, load_tasks
 from localspec.control import DEFAULT_POLICY, check_policy
-from localspec.drafters import DEFAULT_LENGTH, check_spec
+from localspec.drafters import DEFAULT_LENGTH, check_spec, models_of
 from localspec.errors import NotFoundError, UsageError
 from localspec.models import registry, sources
 from localspec.models.gguf import read_header
@@ -168,7 +168,9 @@ def settings_of(given: Given) -> Settings:
     drafts = listed(given.drafts, ("ngram",), "--draft")
     lengths, policies = lengths_and_policies(given.lengths, given.policies, DEFAULT_LENGTH)
     for draft in drafts:
-        check_spec(DraftOptions(draft, max(lengths, default=None)))
+        # Where their files are does not matter yet.
+        files = {name: "" for name in models_of(draft) if _is_model(name)}
+        check_spec(DraftOptions(draft, max(lengths, default=None), files=files))
     verify = listed(given.verify, ("coupled",), "--verify")
     for rule in verify:
         check_verify(rule)
@@ -279,11 +281,37 @@ def find_files(settings: Settings, on_progress: OnProgress | None = None) -> tup
     return tuple(found)
 
 
+def find_drafts(settings: Settings, on_progress: OnProgress | None = None) -> dict[str, str]:
+    """The files of the grid's draft models, by their names there: a model, or a file type of the grid's own.
+
+    Raises:
+        DownloadError, ModelFileError, StorageError: it cannot be had.
+    """
+    names = dict.fromkeys(name for draft in settings.drafts for name in models_of(draft))
+    if not names:
+        return {}
+    base = _model(settings.model, on_progress)
+    return {name: str(_variant(name, base, settings, on_progress)) for name in names}
+
+
 def find_peer_draft(settings: Settings, on_progress: OnProgress | None = None) -> Path | None:
     """The file that llama-server drafts with, None where none was given; raises like `find_files`."""
     if settings.peer_draft is None:
         return None
     return _variant(settings.peer_draft, _model(settings.model, on_progress), settings, on_progress)
+
+
+def _is_model(name: str) -> bool:
+    """Whether `_variant` knows `name`; raises `NotFoundError` for the path of a file that is not there."""
+    if name == OWN_FILE or name.upper() in FILE_TYPES:
+        return True
+    try:
+        registry.resolve(name)
+    except NotFoundError:
+        if Path(name).suffix == ".gguf":
+            raise
+        return False
+    return True
 
 
 def _variant(name: str, base: Path, settings: Settings, on_progress: OnProgress | None) -> Path:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from localspec.bench import costs, peer_rounds
 from localspec.bench.blocks import BlockRunner
 from localspec.bench.driver import NO_DRAFTS, Driver
-from localspec.bench.files import load_file
+from localspec.bench.files import engine_options, load_file
 from localspec.bench.grid import Block, BlockKey, blocks, measured
 from localspec.bench.ledger import Ledger
 from localspec.bench.machine import machine_facts
@@ -27,10 +27,11 @@ from localspec.bench.tasks import Task
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
 from localspec.control import DEFAULT_POLICY
+from localspec.draft_models import DraftModels
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.hashes import file_sha256
 from localspec.runtime.loading import LoadedModel
-from localspec.types import DraftOptions, EngineOptions
+from localspec.types import DraftOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Bench:
         ledger: where rounds are kept as they come, so that an interrupt loses one at most; None keeps none.
         transcripts: where replies are recorded.
         notes: sentences for the report, such as prompts that could not be read.
+        drafts: the files of the grid's draft models, by the names that its drafters have for them.
         peer_draft: what llama-server drafts with, where its configuration needs a file.
     """
 
@@ -76,6 +78,7 @@ class Bench:
         ledger: Ledger | None = None,
         transcripts: Transcripts | None = None,
         notes: Sequence[str] = (),
+        drafts: Mapping[str, str] | None = None,
         peer_draft: Path | None = None,
     ) -> None:
         self._settings = settings
@@ -90,6 +93,7 @@ class Bench:
             notes=tuple(notes),
             started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         )
+        self._drafts = dict(drafts or {})
         self._peer_draft = peer_draft
         self._ledger = ledger
         self._rounds: dict[tuple[str, BlockKey], BlockRuns] = {}
@@ -157,7 +161,11 @@ class Bench:
                     bos=loaded.model.token_text(loaded.model.bos),
                     eos=loaded.model.token_text(loaded.model.eos),
                 )
-                driver = Driver(loaded.context, loaded.model, pass_ms=known.pass_ms)
+                models = DraftModels(loaded, engine_options(settings))
+                stack.callback(models.close)
+                driver = Driver(
+                    loaded.context, loaded.model, pass_ms=known.pass_ms, models=models, files=self._drafts
+                )
                 runner = BlockRunner(
                     driver, loaded.model, template, known, settings, self._transcripts, self._after_run
                 )
@@ -227,14 +235,7 @@ class Bench:
     def _startup(self, path: Path) -> tuple[Startup, ...]:
         settings = self._settings
         options = {
-            draft: EngineOptions(
-                context=settings.context,
-                threads=settings.threads,
-                gpu_layers=settings.gpu_layers,
-                flash_attention=settings.flash_attention,
-                kv_type=settings.kv_type,
-                draft=_started(draft, settings),
-            )
+            draft: replace(engine_options(settings), draft=_started(draft, settings, self._drafts))
             for draft in dict.fromkeys(("none", *settings.drafts))
         }
         try:
@@ -277,11 +278,12 @@ class Bench:
         self._listen(Progress(share, left, self._what))
 
 
-def _started(draft: str, settings: Settings) -> DraftOptions:
+def _started(draft: str, settings: Settings, files: Mapping[str, str]) -> DraftOptions:
     """A drafter as a chat would start with it: at the grid's greatest length, else with its first policy."""
     if draft == NO_DRAFTS or not settings.lengths:
-        return DraftOptions(draft, policy=next(iter(settings.policies), DEFAULT_POLICY))
-    return DraftOptions(draft, max(settings.lengths), policy="fixed")
+        policy = next(iter(settings.policies), DEFAULT_POLICY)
+        return DraftOptions(draft, policy=policy, files=dict(files))
+    return DraftOptions(draft, max(settings.lengths), policy="fixed", files=dict(files))
 
 
 def _cell(m: Measurement) -> tuple[object, ...]:

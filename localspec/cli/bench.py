@@ -125,7 +125,14 @@ def bench(
     """
     del debug
     from localspec import settings as config
-    from localspec.bench.options import Given, find_files, find_peer_draft, find_tasks, settings_of
+    from localspec.bench.options import (
+        Given,
+        find_drafts,
+        find_files,
+        find_peer_draft,
+        find_tasks,
+        settings_of,
+    )
     from localspec.bench.report import store
     from localspec.bench.runner import Bench
     from localspec.paths import data_dir, ensure
@@ -188,6 +195,7 @@ def bench(
 
     with interrupts_kept(), progress_display() as show:
         paths = find_files(settings, show)
+        drafts = find_drafts(settings, show)
         drafts_with = find_peer_draft(settings, show)
     with interrupts_kept(), _progress() as listen:
         work = Bench(
@@ -199,6 +207,7 @@ def bench(
             earlier=earlier,
             ledger=store.ledger_beside(target),
             notes=notes,
+            drafts=drafts,
             peer_draft=drafts_with,
         )
         try:

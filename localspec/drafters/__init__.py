@@ -30,6 +30,7 @@ __all__ = [
     "make_drafter",
     "members_of",
     "models_of",
+    "remembers",
 ]
 
 METHODS: dict[str, Callable[[DraftOptions, Memory | None], Drafter]] = {
@@ -86,6 +87,12 @@ def check_spec(options: DraftOptions) -> None:
         raise UsageError(f"A draft can have 1 to {MAX_LEAVES} branches, not {options.leaves}.")
     check_lengths(options.ngram_min, options.ngram_max)
     check_pick(options.ngram_pick, options.ngram_min_hits)
+
+
+def remembers(spec: str) -> bool:
+    """Whether a drafter of `spec` keeps what was said in earlier replies."""
+    methods = (METHODS[member] for member in members_of(spec) if member in METHODS)
+    return any(method(DraftOptions(), None).remembers for method in methods)
 
 
 def has_probs(options: DraftOptions) -> bool:
