@@ -9,11 +9,12 @@ import hashlib
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from localspec.errors import ModelFileError, NotFoundError, UsageError
+from localspec.models.cache import cache_widths
 from localspec.models.disk import readable_size
 from localspec.models.ggml_types import FILE_TYPES, TENSOR_TYPES, bytes_per_element
 from localspec.models.lookalikes import require_gguf
@@ -47,6 +48,7 @@ class GGUFHeader:
         version: of the format.
         metadata: every scalar and text, and arrays of up to 1024 numbers; no other arrays.
         tensor_sizes: bytes of each tensor's data, by name.
+        tensor_types: number format of each tensor, a key of `ggml_types.TENSOR_TYPES`, by name.
         tensor_count: number of tensors.
         tensor_bytes: size of their data.
         parameters: number of their elements.
@@ -65,6 +67,7 @@ class GGUFHeader:
     parameters: int
     vocabulary: int
     fingerprint: str
+    tensor_types: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -179,28 +182,24 @@ class GGUFHeader:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Bytes that a model takes: its weights, and the KV cache of a full context.
-
-    The cache is an upper bound for models with a sliding window.
-    """
+    """Bytes of a model's weights, and of the keys and values of a number of tokens."""
 
     weights_bytes: int
     kv_bytes: int
 
     @property
     def total_bytes(self) -> int:
-        """Both together; compute buffers come on top."""
+        """Both together; see `localspec.models.fit` for all that a loaded model takes."""
         return self.weights_bytes + self.kv_bytes
 
 
 def estimate_memory(header: GGUFHeader, context: int, kv_type: str = "f16") -> Estimate:
-    """Estimate memory for `context` tokens; raises `UsageError` for a `kv_type` that ggml does not have."""
+    """Weights, and the cache of `context` tokens; raises `UsageError` for a `kv_type` ggml does not have."""
     try:
         element = bytes_per_element(kv_type)
     except KeyError:
         raise UsageError(f'"{kv_type}" is not a type for the KV cache; use f16, q8_0, q4_0 or f32.') from None
-    width = header.key_length + header.value_length
-    per_token = sum(heads * width for heads in header.head_count_kv) * element
+    per_token = sum(cache_widths(header)) * element
     return Estimate(weights_bytes=header.tensor_bytes, kv_bytes=int(per_token * max(context, 0)))
 
 
@@ -276,7 +275,7 @@ class _Reader:
             if key in _TOKENIZER_KEYS:
                 # In one piece: to look at its thousands of texts one by one would take far longer.
                 tokenizer[key] = hashlib.blake2b(self._data[began : self._at], digest_size=16).digest()
-        tensor_sizes, parameters = self._tensors(tensor_count, metadata)
+        tensor_sizes, tensor_types, parameters = self._tensors(tensor_count, metadata)
         if not isinstance(metadata.get("general.architecture"), str):
             raise self._damaged("it does not name its architecture")
         header = GGUFHeader(
@@ -290,15 +289,17 @@ class _Reader:
             parameters=parameters,
             vocabulary=vocabulary,
             fingerprint=_fingerprint(tokenizer) if vocabulary else "",
+            tensor_types=tensor_types,
         )
         if header.block_count > _MOST_LAYERS:
             raise self._damaged("its number of layers is impossible")
         return header
 
-    def _tensors(self, count: int, metadata: Mapping[str, Any]) -> tuple[dict[str, int], int]:
-        """Bytes of each tensor and the number of elements; raises if the file is too short for them."""
+    def _tensors(self, count: int, metadata: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int], int]:
+        """Bytes and type of each tensor, and the number of elements; raises if the file is too short."""
         end = parameters = 0
         sizes: dict[str, int] = {}
+        types: dict[str, int] = {}
         for _ in range(count):
             name = self._text()
             dimensions = self._u32()
@@ -311,7 +312,7 @@ class _Reader:
             block, block_bytes = TENSOR_TYPES.get(kind, (1, 0))
             size = -(-elements // block) * block_bytes
             parameters += elements
-            sizes[name] = size
+            sizes[name], types[name] = size, kind
             end = max(end, offset + size)
         alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
@@ -323,7 +324,7 @@ class _Reader:
                 f"{self._path} is truncated: {readable_size(missing)} of {readable_size(needed)} are "
                 "missing; fetch the model again."
             )
-        return sizes, parameters
+        return sizes, types, parameters
 
     def _damaged(self, what: str) -> ModelFileError:
         return ModelFileError(

@@ -35,6 +35,7 @@ __all__ = [
     "llama_version",
     "memory_use",
     "physical_cores",
+    "repacked_types",
     "silence",
     "supports_gpu_offload",
     "system_info",
@@ -45,6 +46,9 @@ DeviceKind = Literal["cpu", "gpu", "igpu", "accel"]
 
 # The order of ggml's own enumeration; the "meta" kind after these wraps devices that are listed anyway.
 _KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu", "igpu", "accel")
+
+
+_Q4_0, _Q8_0, _Q2_K, _Q4_K, _Q5_K, _Q6_K, _IQ4_NL, _MXFP4, _Q1_0 = 2, 8, 10, 12, 13, 14, 20, 39, 41
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +287,27 @@ def system_info() -> dict[str, str]:
     # "CPU : SSE3 = 1 | AVX = 1 | " with one such prefix for each backend.
     items = (part.split(" = ") for part in _text(_ggml().system_info()).split("|"))
     return {item[0].split(":")[-1].strip(): item[1].strip() for item in items if len(item) == 2}
+
+
+def repacked_types() -> frozenset[int]:
+    """Tensor types that llama.cpp lays out anew for this CPU, numbered as in GGUF files.
+
+    Its own table, of the processors that wheels are built for; one that is missing here makes estimates of
+    memory too small, and nothing else.
+    """
+    has = {name for name, value in system_info().items() if value == "1"}
+    types: set[int] = set()
+    if "REPACK" not in has:
+        return frozenset()
+    if "AVX2" in has:
+        types |= {_Q4_0, _Q4_K, _IQ4_NL, _MXFP4}
+    if "AVX512" in has:
+        types |= {_Q2_K}
+    if "NEON" in has and ("MATMUL_INT8" in has or "DOTPROD" in has):
+        types |= {_Q4_0, _Q8_0, _Q4_K, _Q5_K, _Q6_K, _Q1_0}
+    if "NEON" in has and "DOTPROD" in has:
+        types |= {_IQ4_NL, _MXFP4}
+    return frozenset(types)
 
 
 def supports_gpu_offload() -> bool:

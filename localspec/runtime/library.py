@@ -10,11 +10,13 @@ from __future__ import annotations
 import _thread
 import functools
 import logging
+import re
 import signal
 import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,9 +27,20 @@ _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR
 """Python's level for each of ggml's. Its INFO is a page of chatter a load, its WARN mostly hints."""
 _CONTINUES = 5
 _recent_errors: deque[str] = deque(maxlen=20)
+_BUFFER = re.compile(r"(\S+) +(model|KV|RS|compute|output) buffer size = *([\d.]+) MiB")
+_buffers: list[Buffer] = []
 _callback: Any = None
 _callback_code: CodeType | None = None
 _AGAIN_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A buffer that llama.cpp says to have taken: on which device, what for, and its bytes."""
+
+    device: str
+    kind: str
+    size_bytes: int
 
 
 @functools.cache
@@ -53,6 +66,16 @@ def recent_errors() -> list[str]:
 def forget_errors() -> None:
     """Drop remembered error lines, before a call whose failure they should explain."""
     _recent_errors.clear()
+
+
+def taken_buffers() -> list[Buffer]:
+    """The buffers of all that was loaded since `forget_buffers`, in llama.cpp's own words, to 0.01 MiB."""
+    return list(_buffers)
+
+
+def forget_buffers() -> None:
+    """Drop remembered buffers, before something is loaded whose memory is wanted."""
+    _buffers.clear()
 
 
 @contextmanager
@@ -109,6 +132,9 @@ def _redirect_log(low_level: Any) -> None:
             return
         if level >= logging.ERROR:
             _recent_errors.append(line)
+        found = _BUFFER.search(line)
+        if found:
+            _buffers.append(Buffer(found[1], found[2], round(float(found[3]) * 2**20)))
         logger.log(level, "%s", line)
 
     _callback_code = receive.__code__

@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
-from localspec.errors import IncompatibleError, NotEnoughMemoryError, UsageError
+from localspec.errors import IncompatibleError, LocalspecError, NotEnoughMemoryError, UsageError
 from localspec.messages import ModelInfo
-from localspec.models.gguf import GGUFHeader, estimate_memory, read_header
+from localspec.models.fit import (
+    DEFAULT_CONTEXT,
+    SMALLEST_CONTEXT,
+    SMALLEST_DRAFT_CONTEXT,
+    Footprint,
+    Machine,
+    Sizes,
+    gib,
+    layers_note,
+    plan_pair,
+    propose_pair,
+)
+from localspec.models.gguf import GGUFHeader, read_header
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.cores import physical_cores
-from localspec.runtime.devices import backend_name, devices
+from localspec.runtime.devices import backend_name, devices, repacked_types
+from localspec.runtime.library import forget_buffers, taken_buffers
 from localspec.runtime.load import SpareCores
 from localspec.runtime.model import LlamaModel
-from localspec.runtime.offload import Demand, layers_that_fit
 from localspec.trees import MAX_LEAVES
 from localspec.types import DraftOptions, EngineOptions
 
-DEFAULT_CONTEXT = 8192
-SMALLEST_CONTEXT = 512
-SMALLEST_DRAFT_CONTEXT = 64
-_BUFFERS = 128 * 2**20
-"""Compute buffers of a small model, a lower bound."""
+__all__ = ["SMALLEST_CONTEXT", "LoadedModel", "describe", "free_memory", "load", "load_draft"]
+
+_UNKNOWN = Footprint(Sizes())
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its context, and where its layers went."""
+    """A model with its context, and where its layers went.
+
+    Attributes:
+        model: the weights.
+        context: the cache, and passes over the weights.
+        gpu_layers: layers on the GPU, the output counted as one.
+        backend: what computes.
+        footprint: the memory that was estimated for it before it was loaded.
+        used_bytes: the buffers that llama.cpp then took, by its own account; to be compared with the buffers
+            of `footprint`. The output buffer counts at the size to which it may grow.
+        note: what is to be said of where its layers are, in a sentence; "" for nothing.
+    """
 
     model: LlamaModel
     context: LlamaContext
     gpu_layers: int
     backend: str
+    footprint: Footprint = _UNKNOWN
+    used_bytes: int = 0
+    note: str = ""
 
     def close(self) -> None:
         """Free both, in the order that llama.cpp wants."""
@@ -59,25 +84,17 @@ def load(
     _check(options)
     spare = SpareCores()
     header = header or read_header(path)
-    gpus = [device for device in devices() if device.kind in ("gpu", "igpu")]
-    free = sum(device.free_bytes for device in gpus)
-    capacity = _capacity(header, options, free)
-    estimate = estimate_memory(header, capacity, options.kv_type)
-    demand = Demand(estimate.weights_bytes, estimate.kv_bytes, header.block_count)
-    if options.gpu_layers is not None:
-        layers = min(options.gpu_layers, header.block_count + 1) if gpus else 0
-    else:
-        layers = layers_that_fit(demand, free, len(gpus))
-    while True:
-        try:
-            model, context = _open(path, options, capacity, layers, spare, progress)
-        except NotEnoughMemoryError:
-            if options.gpu_layers is not None or layers == 0:
-                raise
-            # The estimate knows nothing of fragmentation and of other programs: leave more room.
-            layers = layers * 3 // 4
-        else:
-            return LoadedModel(model, context, layers, backend_name() if layers else "CPU")
+    free = free_memory()
+    draft = _draft_header(options)
+    try:
+        plan = plan_pair(header, draft, options, free)
+    except NotEnoughMemoryError:
+        if draft is None or options.needs_draft:
+            raise
+        # The draft model is loaded later, and will be told that there is no room for it.
+        plan = plan_pair(header, None, options, free)
+    options = replace(options, context=plan.context)
+    return _load(path, options, plan.gpu_layers, plan.target, spare, progress)
 
 
 def load_draft(
@@ -97,16 +114,27 @@ def load_draft(
         IncompatibleError: its state cannot be rolled back.
     """
     window = min(draft.window or target.context.capacity, target.context.capacity)
-    loaded = load(
-        path,
-        replace(
-            options,
-            context=max(window, SMALLEST_DRAFT_CONTEXT),
-            gpu_layers=draft.gpu_layers,
-            kv_type="f16",
-        ),
-        progress,
+    options = replace(
+        options,
+        context=max(window, SMALLEST_DRAFT_CONTEXT),
+        gpu_layers=draft.gpu_layers,
+        kv_type="f16",
     )
+    _check(options)
+    spare = SpareCores()
+    header = read_header(path)
+    free = free_memory(target)
+    plan = propose_pair(header, None, options, free)
+    if not plan.fits:
+        raise NotEnoughMemoryError(
+            f"The draft model {path.name} needs {gib(plan.target.needed_bytes)} beside the model and "
+            f"{gib(free.free_bytes)} of memory are free; choose a smaller draft model, a smaller --context "
+            "or --draft suffix, which needs no model."
+        )
+    loaded = _load(path, options, plan.gpu_layers, plan.target, spare, progress)
+    if free.gpus and draft.gpu_layers is None:
+        note = layers_note(header, loaded.gpu_layers, plan.target, free.free_vram)
+        loaded = replace(loaded, note=note)
     if not loaded.context.can_trim:
         loaded.close()
         raise IncompatibleError(
@@ -148,13 +176,75 @@ def describe(
         speculation_reason=reason,
         verify=verify,
         exact=exact,
+        memory_estimated=loaded.footprint.buffers_bytes,
+        memory_used=loaded.used_bytes,
     )
+
+
+def free_memory(beside: LoadedModel | None = None) -> Machine:
+    """The memory that is free now.
+
+    Args:
+        beside: a model that is loaded and has to stay: the system counts the pages of its file as free.
+    """
+    gpus = [device for device in devices() if device.kind in ("gpu", "igpu")]
+    ram = psutil.virtual_memory().available
+    if beside is not None and sys.platform == "linux":
+        host = beside.footprint.host
+        ram -= host.weights_bytes - host.replaced_bytes
+    return Machine(
+        free_ram=ram,
+        free_vram=sum(device.free_bytes for device in gpus),
+        gpus=len(gpus),
+        shared=bool(gpus) and (sys.platform == "darwin" or all(device.kind == "igpu" for device in gpus)),
+        repacked=repacked_types(),
+    )
+
+
+def _draft_header(options: EngineOptions) -> GGUFHeader | None:
+    """Header of the largest draft model that is to be loaded too; None without one that can be read."""
+    headers = []
+    for path in options.draft.files.values():
+        try:
+            headers.append(read_header(Path(path)))
+        except LocalspecError:
+            # What is wrong with it is said when it is loaded.
+            continue
+    return max(headers, key=lambda header: header.file_bytes, default=None)
+
+
+def _load(
+    path: Path,
+    options: EngineOptions,
+    layers: int,
+    footprint: Footprint,
+    spare: SpareCores,
+    progress: Callable[[float], None] | None,
+) -> LoadedModel:
+    """Load with so many layers on the GPU, or with fewer where the user did not say how many."""
+    while True:
+        forget_buffers()
+        try:
+            model, context = _open(path, options, layers, spare, progress)
+        except NotEnoughMemoryError:
+            if options.gpu_layers is not None or layers == 0:
+                raise
+            # The estimate knows nothing of fragmentation and of other programs: leave more room.
+            layers = layers * 3 // 4
+        else:
+            backend = backend_name() if layers else "CPU"
+            return LoadedModel(model, context, layers, backend, footprint, _used_bytes(context))
+
+
+def _used_bytes(context: LlamaContext) -> int:
+    buffers = taken_buffers()
+    output = max(context.max_rows, context.sequences) * context.model.vocabulary_size * 4
+    return sum(output if buffer.kind == "output" else buffer.size_bytes for buffer in buffers)
 
 
 def _open(
     path: Path,
     options: EngineOptions,
-    capacity: int,
     layers: int,
     spare: SpareCores,
     progress: Callable[[float], None] | None,
@@ -164,7 +254,7 @@ def _open(
     try:
         context = LlamaContext(
             model,
-            capacity=capacity,
+            capacity=options.context or DEFAULT_CONTEXT,
             batch=options.batch,
             # With every layer on the GPU the CPU only launches work: one thread does, and none waits
             # actively.
@@ -182,33 +272,6 @@ def _open(
     return model, context
 
 
-def _capacity(header: GGUFHeader, options: EngineOptions, free_gpu: int) -> int:
-    """Context size: the one asked for, if it fits; else the model's own, at most 8192 and what fits."""
-    trained = header.context_length or DEFAULT_CONTEXT
-    wanted = options.context or min(trained, DEFAULT_CONTEXT)
-    available = psutil.virtual_memory().available + free_gpu
-    estimate = estimate_memory(header, wanted, options.kv_type)
-    need = estimate.total_bytes + _BUFFERS
-    if need <= available:
-        return wanted
-    room = available - estimate.weights_bytes - _BUFFERS
-    fitting = int(room / max(estimate.kv_bytes / wanted, 1)) // 256 * 256
-    if fitting < SMALLEST_CONTEXT:
-        raise NotEnoughMemoryError(
-            f"{header.path.name} needs {_gib(need)} with a context of {wanted} tokens and "
-            f"{_gib(available)} of "
-            "memory are free; choose a smaller model or close other programs."
-        )
-    if options.context is None:
-        return fitting
-    raise NotEnoughMemoryError(
-        f"A context of {wanted} tokens needs {_gib(estimate.kv_bytes)} beside "
-        f"{_gib(estimate.weights_bytes)} of "
-        f"weights and {_gib(available)} of memory are free; use --context {fitting} or less, or --kv-type "
-        f"q8_0."
-    )
-
-
 def _check(options: EngineOptions) -> None:
     checks = (
         (options.context is None or 16 <= options.context < 2**31, "context must be 16 tokens or more"),
@@ -220,7 +283,3 @@ def _check(options: EngineOptions) -> None:
     for holds, sentence in checks:
         if not holds:
             raise UsageError(f"The {sentence}.")
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"

@@ -12,12 +12,9 @@ from localspec.errors import EngineError, ModelFileError, NotEnoughMemoryError, 
 from localspec.runtime.context import Batch, LlamaContext
 from localspec.runtime.loading import load
 from localspec.runtime.model import LlamaModel
-from localspec.runtime.offload import Demand, layers_that_fit
 from localspec.types import EngineOptions
 
 pytestmark = pytest.mark.model
-
-GIB = 2**30
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +115,3 @@ def test_a_damaged_vocabulary_is_a_model_error_not_an_abort(smollm2_path: Path, 
     broken.write_bytes(data)
     with pytest.raises(ModelFileError, match="architecture 'zebra'"):
         load(broken, EngineOptions(threads=2))
-
-
-def test_layers_that_fit_on_a_gpu():
-    demand = Demand(weights_bytes=4 * GIB, kv_bytes=GIB, layers=32)
-    assert layers_that_fit(demand, 8 * GIB) == 33
-    assert layers_that_fit(demand, 0, gpus=0) == 0
-    part = layers_that_fit(demand, 3 * GIB)
-    assert 10 < part < 20
-    assert layers_that_fit(demand, 256 * 2**20) == 0
-    assert layers_that_fit(demand, 3 * GIB + GIB // 2, gpus=2) <= part + 1
