@@ -54,7 +54,15 @@ def test_every_setting_has_a_description_and_every_option_a_setting() -> None:
         assert all(field.description for field in group.model_fields.values())
     assert set(SamplingSettings.model_fields) == {field.name for field in dataclasses.fields(SamplingParams)}
     options = {field.name for field in dataclasses.fields(EngineOptions)}
-    elsewhere = {"draft", "speculation", "chat_template", "verify", "memory", "memory_capacity"}
+    elsewhere = {
+        "draft",
+        "needs_draft",
+        "speculation",
+        "chat_template",
+        "verify",
+        "memory",
+        "memory_capacity",
+    }
     assert set(EngineSettings.model_fields) == options - elsewhere
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.errors import LocalspecError
-from localspec.models.files import ModelFiles
+from localspec.model_files import ModelFiles
 from localspec.models.progress import PullProgress
 
 FindFiles = Callable[[Callable[[PullProgress], None]], ModelFiles]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from localspec.models.files import WantedFiles
+from localspec.model_files import WantedFiles
 from localspec.models.registry import Resolved
 from localspec.stats.recorder import Recorder
 from localspec.types import EngineOptions, SamplingParams

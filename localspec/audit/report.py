@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from localspec.audit.records import Comparison, Divergence, Report
 from localspec.audit.verdict import fault_words
-from localspec.models.files import draft_label
+from localspec.model_files import draft_label
 
 WIDTH = 80
 _DIVERGENCES_SHOWN = 12

@@ -75,7 +75,7 @@ def audit(
     from localspec.bench.options import Given, find_files, find_tasks, listed, settings_of
     from localspec.cli.models import progress_display
     from localspec.drafters import check_spec, has_probs
-    from localspec.models.files import file_of, resolve_drafts, with_files
+    from localspec.model_files import file_of, resolve_drafts, with_files
     from localspec.runtime.cores import physical_cores
     from localspec.types import DraftOptions
     from localspec.verify import check_verify

@@ -20,7 +20,7 @@ import typer
 from localspec.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from localspec.models.files import WantedFiles
+    from localspec.model_files import WantedFiles
     from localspec.models.registry import Resolved
     from localspec.settings import Settings
     from localspec.types import EngineOptions, SamplingParams
@@ -287,8 +287,8 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     from localspec import settings as config
     from localspec.control import check_policy
     from localspec.drafters import check_spec, has_probs
+    from localspec.model_files import WantedFiles, resolve_drafts, with_files
     from localspec.models.compat import check_draft_file
-    from localspec.models.files import WantedFiles, resolve_drafts, with_files
     from localspec.models.gguf import read_header
     from localspec.models.registry import resolve
     from localspec.verify import check_verify

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli.model_check import check
+
 if TYPE_CHECKING:
     from localspec.models.entries import ModelEntry
     from localspec.models.gguf import GGUFHeader
@@ -136,18 +138,19 @@ def quantize(
     The copy is known as MODEL-TYPE from then on, for --model and for --draft: a copy of few bits drafts for
     the model that it was made of.
     """
+    from localspec import model_copies
     from localspec.cli.common import StatusLine
-    from localspec.models import copies, registry
-    from localspec.models.files import file_of
+    from localspec.model_files import file_of
+    from localspec.models import registry
 
-    copies.check_type(file_type)
+    model_copies.check_type(file_type)
     found = registry.resolve(name)
     if found.path is None:
         typer.echo(f"Fetching {found.name}.", err=True)
         with progress_display() as show_progress:
             file_of(found, show_progress)
         found = registry.resolve(name)
-    wanted = copies.plan_copy(found, file_type, output)
+    wanted = model_copies.plan_copy(found, file_type, output)
     typer.echo(f"Making {wanted.name} of {found.name}, about {_size(wanted.size)}.", err=True)
     line = StatusLine()
     try:
@@ -155,6 +158,9 @@ def quantize(
     finally:
         line.clear()
     typer.echo(wanted.path)
+
+
+app.command()(check)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.messages import EmittedToken, Reply
-    from localspec.models.files import ModelFiles
+    from localspec.model_files import ModelFiles
 
 INTERRUPTED = 130
 

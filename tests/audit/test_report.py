@@ -91,7 +91,7 @@ def test_long_names_and_many_divergences_keep_to_the_width() -> None:
     many = [one.model_copy(update={"draft": name, "leaves": 4}) for one in report.comparisons] * 4
     text = "\n".join(lines_of(report.model_copy(update={"comparisons": tuple(many)})))
     assert "more; --json has them all" in text
-    assert "a/path/to/a/m... 4/4" in text
+    assert "model-...-drafts 4/4" in text
 
 
 @pytest.mark.parametrize("text", ["\x1b[31m\n", 'say "so"', "naïve 日本", "", "x" * 80])

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import StorageError, UsageError
-from localspec.models import copies, own, registry
+from localspec.model_copies import plan_copy
+from localspec.models import own, registry
 from localspec.models.gguf import read_header
 from localspec.runtime.copying import bytes_needed, partial_of
 from tests.models.conftest import gguf_bytes
@@ -140,7 +141,7 @@ def test_a_name_that_is_taken(by_hand: Path) -> None:
     with by_hand.open("a", encoding="utf-8") as file:
         file.write('[models."own-Q4_0"]\nsource = "other.gguf"\n')
     with pytest.raises(UsageError, match="another model named own-Q4_0"):
-        copies.plan_copy(registry.resolve("own"), "Q4_0")
+        plan_copy(registry.resolve("own"), "Q4_0")
 
 
 def test_no_room(by_hand: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +150,7 @@ def test_no_room(by_hand: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Full)
     with pytest.raises(StorageError, match="and 10 bytes are free"):
-        copies.plan_copy(registry.resolve("own"), "Q4_0")
+        plan_copy(registry.resolve("own"), "Q4_0")
 
 
 @pytest.mark.parametrize("text", ["", "# a comment alone", '[models.a]\nsource = "a.gguf"'])

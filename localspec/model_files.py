@@ -135,8 +135,8 @@ def _resolved(name: str) -> Resolved:
         near = difflib.get_close_matches(name.lower(), [*METHODS, *registry.entries()], n=1, cutoff=0.6)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UsageError(
-            f"There is no drafting method or model '{name}'{hint}; use one of: {', '.join(METHODS)}, or a "
-            "model, see `localspec models list`."
+            f"There is no drafting method '{name}' and no model of that name{hint}; use one of: "
+            f"{', '.join(METHODS)}, or a model, see `localspec models list`."
         ) from error
 
 
