@@ -66,6 +66,8 @@ class ModelInfo:
     """What was loaded: identity, shape, abilities, and where its layers went.
 
     `verify` is the rule of verification; where it is not `exact`, replies are not the model's own ("lossy").
+    `memory_estimated` are the bytes of weights, cache and buffers that were expected before loading,
+    `memory_used` those that llama.cpp then took by its own account; 0 where that is not known.
     """
 
     path: str
@@ -89,6 +91,8 @@ class ModelInfo:
     verify: str = "coupled"
     exact: bool = True
     draft_models: tuple[DraftModelInfo, ...] = ()
+    memory_estimated: int = 0
+    memory_used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
