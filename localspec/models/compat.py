@@ -133,6 +133,13 @@ def check_draft_file(header: GGUFHeader, *, target: GGUFHeader) -> None:
         )
 
 
+def check_target_file(header: GGUFHeader) -> None:
+    """Raise `IncompatibleError` for a file that is no language model by itself."""
+    what = purpose(header)
+    if what:
+        raise IncompatibleError(f"{header.path.name} cannot be a target: it is {what}; choose another model.")
+
+
 # --- vocabularies
 
 
@@ -155,8 +162,8 @@ def _reasons(target: VocabularyFacts, draft: VocabularyFacts, difference: Differ
         reasons.append(f"the draft has {draft.size} tokens, the target {target.size}")
     if difference is not None:
         reasons.append(
-            f"token {difference.id} is {_quoted(difference.draft_text)} in the draft, "
-            f"{_quoted(difference.target_text)} in the target"
+            f"token {difference.id} is {quoted(difference.draft_text)} in the draft, "
+            f"{quoted(difference.target_text)} in the target"
         )
     for word, ours, theirs in (
         ("begin", _added(target, target.bos, target.adds_bos), _added(draft, draft.bos, draft.adds_bos)),
@@ -170,7 +177,7 @@ def _reasons(target: VocabularyFacts, draft: VocabularyFacts, difference: Differ
 def _added(facts: VocabularyFacts, token: int, adds: bool) -> tuple[int | None, str]:
     if not adds:
         return None, "no special token"
-    return token, f"token {token} ({_quoted(facts.text(token))})"
+    return token, f"token {token} ({quoted(facts.text(token))})"
 
 
 def _about_templates(target: VocabularyFacts, draft: VocabularyFacts) -> str:
@@ -197,7 +204,8 @@ def _markers(facts: VocabularyFacts) -> frozenset[str]:
     return frozenset(_MARKER.findall(facts.template))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A token's text in quotes, with what cannot be printed as escapes."""
     shown = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown) + '"'
 
