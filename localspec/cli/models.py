@@ -87,7 +87,8 @@ def show(
     width = max(len(key) for key in facts)
     for key, value in facts.items():
         if value not in (None, "", {}):
-            typer.echo(f"{key.replace('_', ' '):<{width}}  {_readable(key, value)}")
+            text = _readable(key, value).replace("\n", "\n" + " " * (width + 2))
+            typer.echo(f"{key.replace('_', ' '):<{width}}  {text}")
     if found.path is None:
         typer.echo(f"Not fetched yet: `localspec models pull {name}`.", err=True)
 
@@ -248,16 +249,12 @@ def _describe(entry: ModelEntry) -> dict[str, Any]:
 
 
 def _facts(found: Resolved, header: GGUFHeader | None) -> dict[str, Any]:
-    from localspec.models.gguf import estimate_memory
-
     facts: dict[str, Any] = {"name": found.name, "fetched": True, "path": str(found.path)}
     if found.entry is not None:
         facts = _describe(found.entry)
     if header is None:
         return facts
     facts["size"] = header.file_bytes
-    context = min(header.context_length or 8192, 8192)
-    memory = estimate_memory(header, context)
     facts |= {
         "architecture": header.architecture,
         "title": header.name,
@@ -269,21 +266,55 @@ def _facts(found: Resolved, header: GGUFHeader | None) -> dict[str, Any]:
         "sliding_window": header.sliding_window or None,
         "tokenizer": header.tokenizer,
         "chat_template": header.has_chat_template,
-        "memory": {
-            "weights": memory.weights_bytes,
-            "kv_cache": memory.kv_bytes,
-            "kv_cache_context": context,
-        },
+        "memory": _memory(header),
     }
     return facts
+
+
+def _memory(header: GGUFHeader) -> dict[str, Any]:
+    """What the model takes with all its layers in one memory, in bytes."""
+    from localspec.errors import EngineError
+    from localspec.models import fit
+    from localspec.runtime.devices import repacked_types
+
+    try:
+        repacked = repacked_types()
+    except EngineError:
+        # Without a usable llama.cpp there is nothing to ask; what a file holds can be shown all the same.
+        repacked = frozenset()
+    trained = header.context_length or fit.DEFAULT_CONTEXT
+    context = min(trained, fit.DEFAULT_CONTEXT)
+    contexts = sorted({min(size, trained) for size in (2048, context, trained)})
+    at = {size: fit.sizes(header, context=size, batch=min(512, size), repacked=repacked) for size in contexts}
+    usual = at[context]
+    return {
+        "weights": usual.weights_bytes,
+        "repacked": usual.repacked_bytes,
+        "kv_cache": usual.kv_bytes,
+        "kv_cache_context": context,
+        "kv_caches": {str(size): sizes.kv_bytes for size, sizes in at.items()},
+        "buffers": usual.compute_bytes + usual.output_bytes,
+        "other": usual.other_bytes,
+        "needed": usual.needed_bytes,
+        "total": usual.total_bytes,
+    }
 
 
 def _readable(key: str, value: Any) -> str:
     if key == "size":
         return _size(value)
     if key == "memory":
-        cache = f"{_size(value['kv_cache'])} for {value['kv_cache_context']} tokens of context"
-        return f"{_size(value['weights'])} for the weights, {cache}"
+        weights = f"{_size(value['weights'])} for the weights"
+        if value["repacked"]:
+            weights += f", {_size(value['repacked'])} for a copy that this CPU works with"
+        caches = [
+            f"{_size(count) or '0 bytes'} for {size} tokens" for size, count in value["kv_caches"].items()
+        ]
+        buffers = f"{_size(value['buffers'] + value['other'])} for buffers and vocabulary"
+        total = f"{_size(value['needed'])} have to be free for {value['kv_cache_context']} tokens of context"
+        if value["total"] > value["needed"]:
+            total += f"; {_size(value['total'])} show as used while the system has no other use for them"
+        return "\n".join((weights, f"cache: {', '.join(caches)}", buffers, total))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
