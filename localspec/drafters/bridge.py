@@ -126,6 +126,8 @@ class TextBridge:
             self._said.append(token)
             self._marks.append(len(self._text))
         known = len(self._text) - self._indentation()
+        if known < len(self._own.text):
+            self._own.cut(known)
         return self._own.append(bytes(self._text[len(self._own.text) : known]))
 
     def _indentation(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -91,7 +91,15 @@ class Compatibility:
 
 
 SAME = Compatibility("same")
-"""Of files whose headers have the same fingerprint."""
+"""Of files whose headers have the same fingerprint, and of whose chat templates nothing is known."""
+
+
+def compare_headers(target: GGUFHeader, draft: GGUFHeader) -> Compatibility | None:
+    """What the headers alone tell: that ids mean the same; None where the vocabularies must be compared."""
+    if not target.fingerprint or target.fingerprint != draft.fingerprint:
+        return None
+    templates = (str(one.metadata.get("tokenizer.chat_template", "")) for one in (target, draft))
+    return replace(SAME, note=_about_templates(draft.path.name, *templates))
 
 
 def compare_vocabularies(target: VocabularyFacts, draft: VocabularyFacts) -> Compatibility:
@@ -102,7 +110,7 @@ def compare_vocabularies(target: VocabularyFacts, draft: VocabularyFacts) -> Com
     difference = _difference(target, draft)
     reasons = tuple(_reasons(target, draft, difference))
     if not reasons:
-        return Compatibility("same", note=_about_templates(target, draft))
+        return Compatibility("same", note=_about_templates(draft.name, target.template, draft.template))
     for facts, whose in ((draft, "the draft's"), (target, "the target's")):
         if facts.kind in _LOSSY:
             lossy = f"{whose} tokenizer ({facts.kind}) does not keep text as it is"
@@ -180,28 +188,28 @@ def _added(facts: VocabularyFacts, token: int, adds: bool) -> tuple[int | None, 
     return token, f"token {token} ({quoted(facts.text(token))})"
 
 
-def _about_templates(target: VocabularyFacts, draft: VocabularyFacts) -> str:
-    """A sentence where the draft does not know the target's format of turns."""
-    if not target.template or target.template == draft.template:
+def _about_templates(name: str, target: str, draft: str) -> str:
+    """A sentence where the draft `name` does not know the target's format of turns."""
+    if not target or target == draft:
         return ""
-    if not draft.template:
+    if not draft:
         return (
-            f"{draft.name} has no chat template: it may not have been trained to chat, and less of what it "
-            "drafts may be accepted."
+            f"{name} has no chat template: it may not have been trained to chat, and less of what it drafts "
+            "may be accepted."
         )
     unknown = _markers(target) - _markers(draft)
     if not unknown:
         return ""
     shown = " and ".join(sorted(unknown)[:_SHOWN_MARKERS])
     return (
-        f"{draft.name} was made for another chat format (its template does not know {shown}), so less of "
-        "what it drafts may be accepted."
+        f"{name} was made for another chat format (its template does not know {shown}), so less of what it "
+        "drafts may be accepted."
     )
 
 
-def _markers(facts: VocabularyFacts) -> frozenset[str]:
+def _markers(template: str) -> frozenset[str]:
     """What marks turns in a template; words of a template's own prose are not in angle brackets."""
-    return frozenset(_MARKER.findall(facts.template))
+    return frozenset(_MARKER.findall(template))
 
 
 def quoted(text: str) -> str:
