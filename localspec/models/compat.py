@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -246,7 +247,7 @@ def _bytes_of_all_parts(header: GGUFHeader) -> int:
     match = _SHARD.fullmatch(header.path.name)
     if match is None:
         return header.file_bytes
-    parts = header.path.parent.glob(f"{match[1]}-?????-of-{match[2]}.gguf")
+    parts = header.path.parent.glob(f"{glob.escape(match[1])}-?????-of-{match[2]}.gguf")
     return sum(part.stat().st_size for part in parts)
 
 

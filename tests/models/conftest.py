@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-U32, I32, F32, TEXT, ARRAY = 4, 5, 6, 8, 9
+U32, I32, F32, BOOL, TEXT, ARRAY = 4, 5, 6, 7, 8, 9
 Q8_0 = 8
 
 
@@ -28,6 +28,8 @@ def _value(value: Any) -> bytes:
     match value:
         case str():
             return struct.pack("<I", TEXT) + _text(value)
+        case bool():
+            return struct.pack("<I?", BOOL, value)
         case int():
             return struct.pack("<II", U32, value)
         case float():
@@ -35,6 +37,8 @@ def _value(value: Any) -> bytes:
         case list() if value and isinstance(value[0], str):
             items = b"".join(_text(item) for item in value)
             return struct.pack("<IIQ", ARRAY, TEXT, len(value)) + items
+        case list() if value and isinstance(value[0], float):
+            return struct.pack(f"<IIQ{len(value)}f", ARRAY, F32, len(value), *value)
         case list():
             return struct.pack(f"<IIQ{len(value)}i", ARRAY, I32, len(value), *value)
     raise TypeError(value)
