@@ -26,6 +26,7 @@ from localspec.cli.chat import chat
 from localspec.cli.common import debugging
 from localspec.cli.run import run
 from localspec.cli.simulate import simulate
+from localspec.cli.tune import tune
 from localspec.errors import LocalspecError
 
 __all__ = ["app", "main"]
@@ -67,6 +68,7 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("audit")(audit)
 app.command("simulate")(simulate)
+app.command("tune")(tune)
 app.add_typer(models.app, name="models")
 app.add_typer(memory.app, name="memory")
 app.command("doctor")(doctor.doctor)
