@@ -145,3 +145,11 @@ def draft_label(spec: str) -> str:
     return "+".join(
         Path(member).stem if member.lower().endswith(".gguf") else member for member in members_of(spec)
     )
+
+
+def short_draft_label(spec: str, longest: int = 20) -> str:
+    """The same where there is little room: models that would take too much of it are called "model"."""
+    label = draft_label(spec)
+    if len(label) <= longest:
+        return label
+    return "+".join(member if member in METHODS else "model" for member in members_of(spec))

@@ -64,7 +64,7 @@ class Pacer:
                 return COMING_UP_S
             case Phase.READY | Phase.DOWN:
                 self._stretch = 1.0
-                return COMING_UP_S if chat.finder.running else IDLE_S
+                return COMING_UP_S if chat.setup.finder.running else IDLE_S
 
 
 class Bridge:
@@ -98,7 +98,7 @@ class Bridge:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), delay)
             self._wake.clear()
-            events = (*self._chat.finder.drain(), *self._link.drain())
+            events = (*self._chat.setup.finder.drain(), *self._link.drain())
             if events:
                 self.frames += 1
                 post(EngineFrame(events))

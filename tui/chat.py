@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum, auto
-from pathlib import Path
 from typing import Any, Literal
 
 from localspec.chat.store import Store
@@ -20,18 +19,19 @@ from localspec.messages import (
     Failed,
     Finished,
     Generate,
-    Load,
     Loaded,
     Note,
     SetSpeculation,
+    SpeculationChanged,
     Step,
 )
-from localspec.models.progress import PullProgress
+from localspec.models.registry import Resolved
 from localspec.settings import fresh_seed
 from localspec.types import SamplingParams
 from tui.conversation import Conversation, Parts, partial_stats, reply_stats
-from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent, ModelFinder
+from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent
 from tui.launch import Launch
+from tui.setup import Setup
 from tui.state import LiveState, Phase
 from tui.view import View
 
@@ -52,9 +52,9 @@ class Chat:
 
     Attributes:
         state: the engine as the live figures show it.
+        setup: the model and the drafter.
         conversation: the messages on screen.
         queued: the message that is sent as soon as the engine is free.
-        fetching: progress of the model's download, None outside of it.
         stopping: whether the user has asked the running reply to end.
         failure: why there is no model, None while there is hope.
     """
@@ -69,21 +69,18 @@ class Chat:
     ) -> None:
         self._launch, self._link, self._store, self._view = launch, link, store, view
         self._recorder = launch.recorder()
-        self._path: Path | None = None
         self._clock = clock
         self._stopping_since = 0.0
         self._next_id = 1
         self._running: int | None = None
         self._on_screen = False
-        self._starting = False
-        self.finder = ModelFinder(launch.resolve_model)
         options = launch.options
         self.state = LiveState(
             speculation=options.speculation, draft=options.draft.spec, verify=options.verify
         )
+        self.setup = Setup(launch, self.state, view, self._send, self._fail)
         self.conversation = self._new_conversation()
         self.queued: str | None = None
-        self.fetching: PullProgress | None = None
         self.stopping = False
         self.failure: LocalspecError | None = None
 
@@ -100,7 +97,8 @@ class Chat:
     @property
     def ready(self) -> bool:
         """Whether a message would be answered at once."""
-        return self._running is None and self.state.info is not None and self._link.alive
+        free = self._running is None and not self.setup.switching
+        return free and self.state.info is not None and self._link.alive
 
     @property
     def private(self) -> bool:
@@ -117,13 +115,9 @@ class Chat:
     def begin(self) -> None:
         """Start the engine and look for the model; returns at once."""
         self.failure = None
-        self._starting = True
         self.state.phase = Phase.STARTING
         self._link.start()
-        if self._path is None:
-            self.finder.start()
-        else:
-            self._load(self._path)
+        self.setup.begin()
 
     def open_first(self) -> None:
         """Show the conversation that the launch asks for."""
@@ -157,6 +151,8 @@ class Chat:
         """
         self._unqueue()
         if not self.replying:
+            if self.setup.searching:
+                self.setup.stay()
             return
         if not self.stopping:
             self.stopping = self._send(Cancel())
@@ -169,6 +165,11 @@ class Chat:
         self.state.wanted = enabled
         if self.state.info is not None:
             self._send(SetSpeculation(enabled))
+
+    def choose_model(self, model: Resolved) -> None:
+        """Go on with another model, after the running reply; it is fetched first where it is missing."""
+        if not self.setup.choose_model(model):
+            self.begin()
 
     def new(self) -> None:
         """Begin a new conversation."""
@@ -188,7 +189,7 @@ class Chat:
 
     def close(self) -> None:
         """Write what there is and end the engine. The view may be gone already: it is told nothing."""
-        self.finder.abandon()
+        self.setup.finder.abandon()
         if self.replying:
             self.conversation.end("cancelled", stats=self._partial_stats())
         if self._recorder is not None:
@@ -209,7 +210,7 @@ class Chat:
                 continue
             self._grow(text)
             if isinstance(event, FileProgress | FileFound | FileMissing):
-                self._found(event)
+                self.setup.found(event)
             else:
                 self._handle(event)
         self._grow(text)
@@ -218,10 +219,9 @@ class Chat:
         match event:
             case Loaded(info=info):
                 self.state.apply(event)
-                self.failure, self._starting = None, False
-                if info.speculation != self.state.wanted:
-                    # Toggled while the model was loading.
-                    self._send(SetSpeculation(self.state.wanted))
+                self.failure = None
+                if self.setup.loaded(info):
+                    self._introduce()
                 self._next()
             case Finished(reply=reply):
                 self.state.apply(event)
@@ -230,9 +230,16 @@ class Chat:
                     stopped = reply.finish_reason == "cancelled"
                     self._end("cancelled" if stopped else "complete", text=reply.text, stats=stats)
                     self._next()
-            case Failed(id=None) if self.state.info is None:
+            case Failed(id=None) if self.state.info is None or event.unloaded:
                 self.state.apply(event)
                 self._fail(BY_NAME.get(event.error, LocalspecError)(event.message))
+            case Failed(command="load" | "set_drafter"):
+                self.state.apply(event)
+                if event.command == "load":
+                    self.setup.stay()
+                else:
+                    self.setup.keep_drafter()
+                self._view.show_note(event.message, "error")
             case Failed():
                 self.state.apply(event)
                 ours = self.replying and event.id == self._running
@@ -248,6 +255,7 @@ class Chat:
             case EngineExited():
                 loaded = self.state.info is not None
                 self.state.apply(event)
+                self.setup.lost()
                 if self._running is not None:
                     self._end("failed")
                 if loaded:
@@ -255,35 +263,29 @@ class Chat:
                     self._unqueue()
                 else:
                     self._fail(EngineDiedError(event.message))
+            case SpeculationChanged():
+                self.state.apply(event)
+                self.setup.drafting(event.draft)
             case Note():
                 self._view.show_note(event.text, "note")
             case _:
                 self.state.apply(event)
-
-    def _found(self, event: FinderEvent) -> None:
-        match event:
-            case FileProgress(progress=progress):
-                self.fetching = progress
-            case FileFound(path=path):
-                self.fetching = None
-                self._path = path
-                self._load(path)
-            case FileMissing(error=error):
-                self.fetching = None
-                self._fail(error)
 
     # --- inner steps --------------------------------------------------------------------------------
 
     @property
     def _down(self) -> bool:
         """Whether there is no engine with a model, and none on its way."""
-        usable = self.state.info is not None or self._starting
+        usable = self.state.info is not None or self.setup.starting
         return not (usable and self._link.alive)
 
-    def _load(self, path: Path) -> None:
-        options = replace(self._launch.options, speculation=self.state.wanted)
-        if self._send(Load(str(path), self._launch.model_name, options)):
-            self.state.phase = Phase.LOADING
+    def _introduce(self) -> None:
+        """Say that another model answers."""
+        self.conversation.model = self.setup.name
+        if not self.conversation.messages:
+            # The greeting names the model.
+            self._view.show_conversation()
+        self._view.show_note(f"From here on, {self.setup.name} answers.", "note")
 
     def _ask(self, text: str) -> None:
         self.conversation.ask(text)
@@ -305,7 +307,7 @@ class Chat:
             self._end("failed")
 
     def _sampling(self) -> SamplingParams:
-        sampling = self._launch.sampling
+        sampling = self.setup.sampling
         return replace(sampling, seed=fresh_seed()) if self._launch.fresh_seeds else sampling
 
     def _next(self) -> None:
@@ -340,7 +342,7 @@ class Chat:
 
     def _parts(self) -> Parts:
         """Who makes the replies."""
-        name, state = self._launch.model_name, self.state
+        name, state = self.setup.name, self.state
         return Parts(model=name, draft=state.draft, verify=state.verify, exact=state.exact)
 
     def _leave(self) -> None:
@@ -354,7 +356,8 @@ class Chat:
             self._running = running if self._link.alive else None
 
     def _fail(self, error: LocalspecError) -> None:
-        self.failure, self._starting = error, False
+        self.failure = error
+        self.setup.failed()
         self.state.phase, self.state.info = Phase.DOWN, None
         self._view.show_note(str(error), "error")
         self._unqueue()
@@ -384,7 +387,7 @@ class Chat:
     def _new_conversation(self) -> Conversation:
         return Conversation(
             self._store,
-            model=self._launch.model_name,
+            model=self.setup.name,
             system_prompt=self._launch.system_prompt,
             on_trouble=lambda error: self._view.show_note(
                 f"{error} This chat goes on, but it is not being saved.", "error"

@@ -41,6 +41,10 @@ class Conversation:
     A row in the store is made with the first message, so that opening the app and quitting leaves nothing.
     A store that fails does not stop the chat: `on_trouble` is told once, and the conversation goes on.
     `on_company` is told when another app has written in the same conversation since the last message.
+
+    Attributes:
+        model: name of the model that a new conversation begins with.
+        messages: oldest first.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class Conversation:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._model = model
+        self.model = model
         self._system_prompt = system_prompt or ""
         self._on_trouble = on_trouble
         self._on_company = on_company
@@ -98,7 +102,7 @@ class Conversation:
         if self._row is None:
             self._row = self._try(
                 lambda: self._store.create(
-                    model=self._model, system_prompt=self._system_prompt, title=title_of(text)
+                    model=self.model, system_prompt=self._system_prompt, title=title_of(text)
                 )
             )
         self._add(Message("user", text))

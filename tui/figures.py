@@ -82,6 +82,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def middle(text: str, width: int) -> str:
+    """`text` with its middle left out where it is wider: names of model files differ at the end."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
 def bar(fraction: float, width: int) -> tuple[str, str]:
     """Filled and empty part of a bar of `width` cells, exact to half a cell."""
     halves = round(min(max(fraction, 0.0), 1.0) * width * 2)

@@ -46,6 +46,10 @@ ACTIONS: tuple[Action, ...] = (
         "chat.speculation", "f2", "toggle_speculation", "Switch speculation on or off",
         "Reply", "chat", "f2", "speculation",
     ),
+    Action(
+        "chat.drafter", "f6", "choose_drafter", "Choose the drafter", "Reply", "chat", "f6", "drafter",
+    ),
+    Action("chat.model", "f7", "choose_model", "Choose the model", "Reply", "chat", "f7", "model"),
     Action("chat.copy_reply", "ctrl+y", "copy_reply", "Copy the last reply", "Reply", "chat", "ctrl+y"),
     Action(
         "chat.copy_code", "ctrl+b", "copy_code", "Copy the last code block", "Reply", "chat", "ctrl+b",
@@ -75,7 +79,7 @@ KEY_BAR = tuple(
     _BY_ID[name]
     for name in (
         "chat.stop", "chat.speculation", "chat.new", "chat.open", "app.help", "app.commands", "app.quit",
-        "view.panel",
+        "view.panel", "chat.drafter", "chat.model",
     )
 )  # fmt: skip
 """The key bar, the dispensable last."""

@@ -12,6 +12,7 @@ from localspec.models.registry import Resolved
 from localspec.stats.recorder import Recorder
 from localspec.types import EngineOptions, SamplingParams
 
+
 @dataclass(frozen=True)
 class Launch:
     """What the chat starts with; nothing in it changes while the app runs.

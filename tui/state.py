@@ -6,6 +6,7 @@ from collections import deque
 from enum import Enum, auto
 
 from localspec.messages import (
+    DraftModelInfo,
     EngineExited,
     Event,
     Failed,
@@ -51,13 +52,14 @@ class LiveState:
 
     Attributes:
         phase: what the engine is doing.
-        load: progress of loading, None while no model is being read.
+        load: progress of loading the model, or a draft model beside it; None while none is being read.
         prefill: progress of the running prompt, None outside of it.
         info: the loaded model.
         memory: the last memory report.
         wanted: whether the user wants speculation.
         speculating: whether the engine says that it is on; None before it said so.
-        draft: name of the drafter.
+        draft: the drafter, as `--draft` names it.
+        draft_models: the models among its members, and where their layers are.
         verify: the rule of verification.
         exact: whether that rule keeps the model's own distribution; where not, replies are marked "lossy".
         reason: why speculation is on or off, in words.
@@ -77,6 +79,7 @@ class LiveState:
         self.wanted = speculation
         self.speculating: bool | None = None
         self.draft = draft
+        self.draft_models: tuple[DraftModelInfo, ...] = ()
         self.verify = verify
         self.exact = is_exact(verify)
         self.reason = ""
@@ -134,6 +137,8 @@ class LiveState:
     def apply(self, event: Event) -> None:
         """Take one event."""
         match event:
+            case LoadProgress(stage="drafter"):
+                self.load = event
             case LoadProgress():
                 self.phase, self.load = Phase.LOADING, event
             case Loaded(info=info, memory=memory):
@@ -144,6 +149,7 @@ class LiveState:
                     info.draft,
                     info.speculation_reason,
                 )
+                self.draft_models = info.draft_models
                 self.verify, self.exact = info.verify, info.exact
                 self.context_used = None
             case PrefillProgress():
@@ -156,6 +162,9 @@ class LiveState:
                 self.memory = memory
             case SpeculationChanged(enabled=enabled, draft=draft, reason=reason):
                 self.speculating, self.draft, self.reason = enabled, draft, reason
+                self.draft_models = event.draft_models
+                if self.load is not None and self.load.stage == "drafter":
+                    self.load = None
             case Finished(context_used=used):
                 self.phase, self.prefill = Phase.READY, None
                 self.context_used = used

@@ -7,13 +7,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
 
 from localspec.chat.store import Store
-from localspec.types import EngineOptions, SamplingParams
-from tests.tui.scripted import ScriptedEngine, found
+from localspec.models.registry import Resolved
+from localspec.types import DraftOptions, EngineOptions, SamplingParams
+from tests.tui.scripted import Finding, Scripted, ScriptedEngine
 from tui.app import LocalspecApp
 from tui.chat import Chat
 from tui.launch import Launch
@@ -24,7 +26,9 @@ from tui.widgets.panel import LiveLine, LivePanel
 from tui.widgets.prompt import Prompt
 from tui.widgets.transcript import Transcript
 
-LAUNCH = Launch("scripted", EngineOptions(), SamplingParams(seed=7), found())
+OPTIONS = EngineOptions(draft=DraftOptions("ngram"), needs_draft=False)
+FILES = Scripted(Resolved("scripted", Path("model.gguf"), None), OPTIONS)
+LAUNCH = Launch(FILES, SamplingParams(seed=7))
 
 
 class Running:
@@ -104,9 +108,12 @@ async def running(
     *,
     store: Store | None = None,
     size: tuple[int, int] = (120, 40),
+    options: EngineOptions = OPTIONS,
+    finding: Finding | None = None,
     **launch: Any,
 ) -> AsyncIterator[Running]:
     """The app with a scripted engine; by default a manual one whose model is loaded at once."""
+    launch = {"files": replace(FILES, options=options, finding=finding), **launch}
     engine = engine or ScriptedEngine()
     own = store or Store()
     try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec.drafters import METHODS
 from localspec.errors import EngineDiedError
 from localspec.messages import (
     Cancel,
     Command,
+    DraftModelInfo,
     EngineExited,
     Event,
     Failed,
@@ -25,11 +27,14 @@ from localspec.messages import (
     ModelInfo,
     PrefillProgress,
     Reply,
+    SetDrafter,
     SetSpeculation,
     SpeculationChanged,
     Step,
     Timings,
 )
+from localspec.model_files import ModelFiles, WantedFiles
+from localspec.models.progress import OnProgress, PullProgress
 from localspec.stats.metrics import Tally
 from localspec.types import StepStats
 from localspec.verify import is_exact
@@ -86,6 +91,9 @@ class ScriptedEngine:
         self._due: deque[tuple[float, Event]] = deque()
         self._alive = False
         self._speculating = True
+        self._loading: Load | None = None
+        self._draft = "ngram"
+        self.refuses: dict[str, str] = {}
         self._tally = Tally()
         self._text = ""
         self._time_ns = 0
@@ -137,6 +145,12 @@ class ScriptedEngine:
     def loaded(self, verify: str = "coupled") -> None:
         """The model is ready."""
         info = replace(INFO, verify=verify, exact=is_exact(verify))
+        if self._loading is not None:
+            self._draft = self._loading.options.draft.spec
+            info = replace(
+                info, path=self._loading.path, name=self._loading.name, draft=self._draft,
+                draft_models=self._draft_models(),
+            )  # fmt: skip
         self.put(Loaded(info, 0.1, MEMORY))
 
     def step(self, text: str, *, drafted: int = 0, accepted: int = 0, ms: float = 8.0) -> None:
@@ -168,10 +182,23 @@ class ScriptedEngine:
 
     def _take(self, command: Command) -> None:
         match command:
+            case Load(path=path, options=options) if path in self.refuses:
+                self.put(LoadProgress(0.5, "loading"))
+                self.put(Failed(None, "ModelFileError", self.refuses[path], command="load"))
+                self.loaded(options.verify)
             case Load(options=options):
+                self._loading = command
                 self.put(LoadProgress(0.5, "loading"))
                 if self._load:
                     self.loaded(options.verify)
+            case SetDrafter(draft=draft) if draft.spec in self.refuses:
+                message = self.refuses[draft.spec]
+                self.put(Failed(None, "IncompatibleError", message, command="set_drafter"))
+            case SetDrafter(draft=draft):
+                if draft.files:
+                    self.put(LoadProgress(0.5, "drafter"))
+                self._draft, self._speculating = draft.spec, True
+                self.put(SpeculationChanged(True, draft.spec, "measuring", self._draft_models()))
             case Generate():
                 self._begin(command)
             case Cancel():
@@ -180,9 +207,16 @@ class ScriptedEngine:
                     self.finish("cancelled")
             case SetSpeculation(enabled=enabled):
                 self._speculating = enabled
-                self.put(SpeculationChanged(enabled, "ngram", "switched on" if enabled else "switched off"))
+                self.put(
+                    SpeculationChanged(enabled, self._draft, "switched on" if enabled else "switched off")
+                )
             case _:
                 pass
+
+    def _draft_models(self) -> tuple[DraftModelInfo, ...]:
+        return tuple(
+            DraftModelInfo(name, 24, 24, "CUDA") for name in self._draft.split("+") if name not in METHODS
+        )
 
     def _begin(self, command: Generate) -> None:
         self._reply_id = command.id
@@ -250,6 +284,16 @@ class ScriptedEngine:
         return Finished(reply_id, reply, self._position)
 
 
-def found(path: str = "model.gguf") -> Callable[[object], Path]:
-    """A `resolve_model` that finds the file at once."""
-    return lambda _report: Path(path)
+Finding = Callable[[Callable[[PullProgress], None]], Path]
+
+
+@dataclass(frozen=True)
+class Scripted(WantedFiles):
+    """Files that are found at once, or as `finding` says."""
+
+    finding: Finding | None = None
+
+    def find(self, on_progress: OnProgress | None = None) -> ModelFiles:
+        if self.finding is None:
+            return super().find(on_progress)
+        return ModelFiles(self.finding(on_progress or (lambda progress: None)), self.options)

@@ -13,7 +13,7 @@ from localspec.errors import DownloadError
 from localspec.messages import Cancel, EngineExited, Generate, Load, SetSpeculation
 from localspec.models.sources import PullProgress
 from tests.tui.helpers import running
-from tests.tui.scripted import ScriptedEngine, found
+from tests.tui.scripted import ScriptedEngine
 from tui.state import Phase
 
 
@@ -77,7 +77,7 @@ async def test_a_download_shows_how_far_it_is() -> None:
         proceed.wait(5)
         return Path("model.gguf")
 
-    async with running(resolve_model=resolve) as app:
+    async with running(finding=resolve) as app:
         await app.until(lambda: "Downloading scripted" in app.activity)
         assert "41 / 94 MiB" in app.activity
         assert "12 MiB/s" in app.activity
@@ -244,7 +244,7 @@ async def test_a_model_that_cannot_be_fetched_is_tried_again() -> None:
             raise DownloadError("There is no network; try again later.")
         return Path("model.gguf")
 
-    async with running(resolve_model=resolve) as app:
+    async with running(finding=resolve) as app:
         await app.until(lambda: "There is no network" in app.transcript.text)
         assert app.chat.exit_code == 1
         await app.send("hello")
@@ -397,8 +397,7 @@ async def test_quitting_does_not_wait_for_a_download(delay: float) -> None:
         report(PullProgress("downloading", 1, 2, None))
         raise AssertionError("the download went on after the app had ended")
 
-    async with running(resolve_model=resolve) as app:
+    async with running(finding=resolve) as app:
         await app.until(entered.is_set)
     proceed.set()
-    assert app.chat.finder.drain() == []
-    assert found()(None) == Path("model.gguf")
+    assert app.chat.setup.finder.drain() == []

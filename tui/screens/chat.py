@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar
 
 from textual import events, work
@@ -12,14 +13,17 @@ from textual.screen import Screen
 
 from localspec.chat.store import Store
 from localspec.client import EngineLink
-from localspec.errors import StorageError
-from localspec.messages import SpeculationChanged
+from localspec.errors import LocalspecError, StorageError
+from localspec.messages import Failed, SpeculationChanged
+from localspec.model_files import draft_label
+from tui import choices
 from tui.bridge import Bridge
 from tui.chat import Chat, Submission
 from tui.conversation import Message
 from tui.keys import Action, bindings
 from tui.launch import Launch
 from tui.messages import EngineFrame
+from tui.screens.choice import ChoiceScreen
 from tui.screens.history import HistoryScreen
 from tui.view import NoteKind
 from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
@@ -42,8 +46,8 @@ class ChatScreen(Screen[None]):
 
     def __init__(self, launch: Launch, link: EngineLink, store: Store) -> None:
         super().__init__()
-        self._launch, self._store = launch, store
-        self._toggled = False
+        self._store = store
+        self._toggled = self._picked = False
         self.chat = Chat(launch, link, store, self)
         self.bridge = Bridge(self.chat, link)
         self.set_class(not launch.panel, "-no-panel")
@@ -63,7 +67,6 @@ class ChatScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Open the conversation and, once there is something to see, start the engine."""
-        self._prompt.placeholder = f"Message {self._launch.model_name}"
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -85,7 +88,12 @@ class ChatScreen(Screen[None]):
         """Take one frame of events."""
         self.chat.handle(frame.events)
         for event in frame.events:
-            if isinstance(event, SpeculationChanged) and self._toggled:
+            if isinstance(event, Failed):
+                self._picked = False
+            elif isinstance(event, SpeculationChanged) and self._picked:
+                self._picked = False
+                self.hint(f"Drafter: {draft_label(event.draft)}.")
+            elif isinstance(event, SpeculationChanged) and self._toggled:
                 if event.enabled and not self.chat.state.wanted:
                     # On its way already: while it is on, other reasons come by themselves.
                     continue
@@ -141,7 +149,7 @@ class ChatScreen(Screen[None]):
 
     def show_conversation(self) -> None:
         """Another conversation is on screen."""
-        self._transcript.reset(self.chat.conversation.messages, self._launch.model_name)
+        self._transcript.reset(self.chat.conversation.messages, self.chat.setup.name)
         self._prompt.set_history(self.chat.conversation.questions())
         self._refresh_figures()
 
@@ -158,7 +166,7 @@ class ChatScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Whether an action makes sense now."""
         if action == "stop":
-            return self.chat.replying or self.chat.queued is not None
+            return self.chat.replying or self.chat.queued is not None or self.chat.setup.searching
         return True
 
     def action_stop(self) -> None:
@@ -172,6 +180,54 @@ class ChatScreen(Screen[None]):
         """Switch speculation on or off."""
         self.chat.set_speculation(not self.chat.state.wanted)
         self._toggled = True
+        self._acted()
+
+    def action_choose_drafter(self) -> None:
+        """Choose who drafts."""
+        target, setup = self.chat.setup.file, self.chat.setup
+        if target is None:
+            self.hint("There is no model yet; who drafts can be chosen when it is here.")
+            return
+        now = setup.options.draft.spec
+        self.app.push_screen(
+            ChoiceScreen("Who drafts?", lambda: choices.draft_choices(target, now)), self._pick_drafter
+        )
+
+    def _pick_drafter(self, spec: str | None) -> None:
+        if spec is not None:
+            self._use_drafter(spec)
+
+    @work
+    async def _use_drafter(self, spec: str) -> None:
+        options = self.chat.setup.options.draft
+        try:
+            draft = await asyncio.to_thread(choices.chosen_draft, spec, options)
+        except LocalspecError as error:
+            self.show_note(str(error), "error")
+            return
+        self._picked = True
+        self.chat.setup.choose_drafter(draft)
+        self._acted()
+
+    def action_choose_model(self) -> None:
+        """Choose who answers."""
+        now = self.chat.setup.file
+        self.app.push_screen(
+            ChoiceScreen("Who answers?", lambda: choices.model_choices(now)), self._pick_model
+        )
+
+    def _pick_model(self, name: str | None) -> None:
+        if name is not None:
+            self._use_model(name)
+
+    @work
+    async def _use_model(self, name: str) -> None:
+        try:
+            model = await asyncio.to_thread(choices.chosen_model, name)
+        except LocalspecError as error:
+            self.show_note(str(error), "error")
+            return
+        self.chat.choose_model(model)
         self._acted()
 
     def action_new_chat(self) -> None:
@@ -252,9 +308,10 @@ class ChatScreen(Screen[None]):
         self.hint(f"Copied the last {what} through the terminal (OSC 52), {len(text)} characters.")
 
     def _refresh_figures(self) -> None:
-        state, name = self.chat.state, self._launch.model_name
-        self.query_one("#title", TitleBar).update_from(self.chat, name)
-        self._activity.update_from(self.chat, name)
+        state = self.chat.state
+        self._prompt.placeholder = f"Message {self.chat.setup.name}"
+        self.query_one("#title", TitleBar).update_from(self.chat)
+        self._activity.update_from(self.chat)
         self.query_one("#keys", KeyBar).update_from(self._usable)
         panel, line = self.query_one("#panel", LivePanel), self.query_one("#line", LiveLine)
         if panel.display:

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from textual import events
 
 from localspec.messages import ModelInfo
+from localspec.model_files import short_draft_label
 from localspec.models.progress import PullProgress
 from tui import figures
 from tui.chat import Chat
@@ -21,9 +22,9 @@ from tui.widgets.rows import Row, Rows, cut, row_width, spread
 class TitleBar(Rows):
     """The product, the model, the conversation, and whether speculation is on."""
 
-    def update_from(self, chat: Chat, model_name: str) -> None:
+    def update_from(self, chat: Chat) -> None:
         """Show the chat's state."""
-        self.show([title_row(chat, model_name, self.size.width)])
+        self.show([title_row(chat, self.size.width)])
 
 
 class ActivityBar(Rows):
@@ -36,9 +37,9 @@ class ActivityBar(Rows):
         self._hint = ""
         self._activity: Row = []
 
-    def update_from(self, chat: Chat, model_name: str) -> None:
+    def update_from(self, chat: Chat) -> None:
         """Show the chat's state."""
-        row = activity_row(chat, model_name)
+        row = activity_row(chat)
         if chat.queued is not None:
             row = [*row, (f"   next: {title_of(chat.queued)}", "accent")]
         self._activity = row
@@ -94,7 +95,7 @@ class KeyBar(Rows):
                 return
 
 
-def title_row(chat: Chat, model_name: str, width: int) -> Row:
+def title_row(chat: Chat, width: int) -> Row:
     """The title bar's row."""
     state = chat.state
     word, style = speculation_words(state)
@@ -103,10 +104,10 @@ def title_row(chat: Chat, model_name: str, width: int) -> Row:
         (f"{mark} ", style),
         ("speculation ", "muted"),
         (word, style),
-        (f" · {state.draft}", "muted"),
+        *cut([(f" · {short_draft_label(state.draft)}", "muted")], max(width // 4, 8)),
         *([] if state.exact else [(" · lossy", "warning")]),
     ]
-    left: list[tuple[str, str]] = [("localspec", "accent"), ("  ", ""), (model_name, "value")]
+    left: list[tuple[str, str]] = [("localspec", "accent"), ("  ", ""), (chat.setup.name, "value")]
     if chat.private:
         left.append(("  private", "warning"))
     if state.info is not None and width >= 100:
@@ -122,22 +123,22 @@ def model_words(info: ModelInfo) -> str:
     return f"{architecture} {figures.parameters(info.parameters)} {rest.partition(' ')[2]}".strip()
 
 
-def activity_row(chat: Chat, model_name: str) -> Row:
+def activity_row(chat: Chat) -> Row:
     """What is going on."""
     state = chat.state
-    if chat.fetching is not None:
-        return _fetching(chat.fetching, model_name)
+    if chat.setup.fetching is not None:
+        return _fetching(chat.setup.fetching, chat.setup.coming)
     if chat.stopping:
         return [("Stopping…", "muted"), ("  esc again ends an engine that does not answer", "faint")]
     if chat.busy and not chat.replying:
         return [("Ending the reply of the other chat…", "muted")]
     match state.phase:
         case Phase.STARTING:
-            what = "Looking for the model" if chat.finder.running else "Starting the engine"
+            what = "Looking for the model" if chat.setup.finder.running else "Starting the engine"
             return [(f"{what}…", "muted")]
         case Phase.LOADING:
             share = state.load.fraction if state.load else 0.0
-            return [(f"Loading {model_name}  ", "muted"), *_meter(share)]
+            return [(f"Loading {chat.setup.coming}  ", "muted"), *_meter(share)]
         case Phase.PREFILL:
             return _prefill(chat)
         case Phase.WRITING:
@@ -148,7 +149,9 @@ def activity_row(chat: Chat, model_name: str) -> Row:
                 return [("No model. ", "bad"), ("The next message tries again; ctrl+q quits.", "muted")]
             return [("The engine has stopped. ", "bad"), ("The next message starts it again.", "muted")]
         case Phase.READY:
-            return []
+            if state.load is not None:
+                return [("Loading the draft model  ", "muted"), *_meter(state.load.fraction)]
+            return [(f"{chat.setup.coming} comes next…", "muted")] if chat.setup.switching else []
 
 
 def _prefill(chat: Chat) -> Row:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from localspec.messages import DeviceMemory, MemoryUse
+from localspec.messages import DeviceMemory, DraftModelInfo, MemoryUse
+from localspec.model_files import draft_label, short_draft_label
 from tui import figures
 from tui.state import LiveState
 from tui.widgets.rows import BLANK_ROW, Row, Rows, cut, row_width, spread
@@ -85,7 +86,7 @@ def speculation_words(state: LiveState) -> tuple[str, str]:
     if state.speculating is None or state.speculating != state.wanted:
         if state.info is None:
             return ("on" if state.wanted else "off"), "muted"
-        if state.wanted:
+        if state.wanted and state.draft != "none":
             # Wanted and refused: the reason is shown beside it.
             return "off", "warning"
         return "off", "muted"
@@ -111,13 +112,28 @@ def _speed(state: LiveState, width: int) -> list[Row]:
 def _speculation(state: LiveState, width: int) -> list[Row]:
     word, style = speculation_words(state)
     tally = state.reply
+    title = "SPECULATION"
+    room = max(width - len(f"{title}  {word} · "), 6)
+    drafter = cut([(short_draft_label(state.draft, room), "muted")], room)
     return [
-        spread([("SPECULATION", "title")], [(word, style), (f" · {state.draft}", "muted")], width),
+        spread([(title, "title")], [(word, style), (" · ", "muted"), *drafter], width),
+        *(row for model in state.draft_models for row in _draft_model(model, width)),
         _pair("accepted", figures.percent(tally.acceptance_rate), width),
         _pair("tokens per pass", figures.decimal(tally.acceptance_length), width),
         _lengths(state, width),
         *_rule(state, width),
     ]
+
+
+def _draft_model(model: DraftModelInfo, width: int) -> list[Row]:
+    """A draft model's name and device, and whether its drafts have to be translated."""
+    device = "CPU"
+    if model.gpu_layers:
+        some = f"{model.gpu_layers}/{model.layers} " if model.gpu_layers < model.layers else ""
+        device = f"{some}{model.backend}"
+    name = figures.middle(draft_label(model.name), max(width - len(device) - 2, 8))
+    rows: list[Row] = [spread([(name, "muted")], [(device, "value")], width)]
+    return [*rows, [("its drafts go through text", "muted")]] if model.through_text else rows
 
 
 def _lengths(state: LiveState, width: int) -> Row:

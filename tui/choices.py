@@ -1,0 +1,187 @@
+"""What can be chosen: drafters for a model, and models. Reads files; for a thread, not for the event loop."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localspec.drafters import METHODS, members_of, models_of
+from localspec.errors import IncompatibleError, LocalspecError
+from localspec.model_files import draft_label, resolve_drafts, with_files
+from localspec.models import registry, store
+from localspec.models.compat import MOST_EXTRA, check_draft_file
+from localspec.models.disk import readable_size
+from localspec.models.gguf import GGUFHeader, read_header
+from localspec.models.registry import Resolved
+from localspec.types import DraftOptions
+
+FAMILIAR = {
+    "none": ("Off", "no drafts: plain decoding"),
+    "auto": ("Automatic", "what pays best without a further model"),
+    "suffix": ("Suffix", "goes on as this chat and earlier replies went on"),
+    "ngram": ("N-gram", "goes on as the text went on after the same few words"),
+}
+"""Methods that everybody can choose; others stay with the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A row of a list.
+
+    Attributes:
+        id: what is chosen.
+        title: its name.
+        facts: a line about it.
+        refusal: why it cannot be chosen, and what would do; "" where it can.
+        current: whether it is what there is now.
+    """
+
+    id: str
+    title: str
+    facts: str
+    refusal: str = ""
+    current: bool = False
+
+
+def draft_choices(target: Path, current: str) -> list[Choice]:
+    """Methods, then installed models, each by itself and behind the suffix drafter; unusable ones last.
+
+    Args:
+        target: file of the model that is drafted for.
+        current: the drafter of now, a value of `--draft`.
+
+    Raises:
+        LocalspecError: the target's file or a registry cannot be read.
+    """
+    header = read_header(target)
+    found = [Choice(spec, title, facts) for spec, (title, facts) in FAMILIAR.items()]
+    if current in METHODS and current not in FAMILIAR:
+        found.append(Choice(current, current, "chosen on the command line"))
+    refused: list[tuple[str, str]] = []
+    for name, path in _installed(current).items():
+        try:
+            facts = _fit(read_header(path), header)
+        except LocalspecError as error:
+            refused.append((name, _why(error, path)))
+            continue
+        title = draft_label(name)
+        found.append(Choice(name, title, facts))
+        found.append(Choice(f"suffix+{name}", f"Suffix + {title}", "the model where no match pays more"))
+    known = {choice.id for choice in found}
+    if current not in known and len(members_of(current)) > 1:
+        found.append(Choice(current, draft_label(current), "chosen on the command line"))
+    instead = _instead(found, target)
+    found += [Choice(name, draft_label(name), "", f"{why}; {instead}") for name, why in refused]
+    return [replace(choice, current=choice.id == current) for choice in found]
+
+
+def chosen_draft(spec: str, options: DraftOptions) -> DraftOptions:
+    """`options` with the drafter `spec`; raises `LocalspecError` where its files are gone."""
+    return with_files(replace(options, spec=spec), resolve_drafts(spec))
+
+
+def model_choices(current: Path | None) -> list[Choice]:
+    """Installed models, then those that are known and would be fetched.
+
+    Args:
+        current: file of the model of now.
+
+    Raises:
+        UsageError: a registry cannot be read.
+    """
+    here: list[Choice] = []
+    away: list[Choice] = []
+    known = False
+    for entry in registry.entries().values():
+        path = store.fetched(entry)
+        if path is None and entry.is_local:
+            continue
+        count = path.stat().st_size if path else entry.size
+        facts = " · ".join(
+            part
+            for part in (
+                readable_size(count) if count else "",
+                " ".join(part for part in (entry.parameters, entry.quantization) if part),
+                "" if path else "to be fetched",
+                entry.description,
+            )
+            if part
+        )
+        is_current = path is not None and current is not None and _same(path, current)
+        known = known or is_current
+        (here if path else away).append(Choice(entry.name, entry.name, facts, current=is_current))
+    if current is not None and not known:
+        size = readable_size(current.stat().st_size) if current.is_file() else ""
+        here.insert(0, Choice(str(current), current.stem, size, current=True))
+    return [*here, *away]
+
+
+def chosen_model(name: str) -> Resolved:
+    """What a choice stands for; raises `LocalspecError` where it is gone, or is no model."""
+    found = registry.resolve(name)
+    if found.path is not None:
+        read_header(found.path)
+    return found
+
+
+def _installed(current: str) -> dict[str, Path]:
+    """Models whose files are here, by name; those that draft now are among them."""
+    files = {entry.name: store.fetched(entry) for entry in registry.entries().values()}
+    for name in models_of(current):
+        if name not in files:
+            with contextlib.suppress(LocalspecError):
+                files[name] = registry.resolve(name).path
+    return {name: path for name, path in files.items() if path is not None}
+
+
+def _fit(draft: GGUFHeader, target: GGUFHeader) -> str:
+    """How a model can draft for another, with its size.
+
+    Raises:
+        IncompatibleError: it cannot.
+    """
+    check_draft_file(draft, target=target)
+    size = readable_size(draft.file_bytes)
+    if not draft.fingerprint or not target.fingerprint:
+        raise IncompatibleError(f"{draft.path.name} has no vocabulary of its own.")
+    if draft.fingerprint == target.fingerprint:
+        return f"{size} · same vocabulary"
+    alike = (draft.tokenizer, draft.pre_tokenizer) == (target.tokenizer, target.pre_tokenizer)
+    if alike and abs(draft.vocabulary - target.vocabulary) <= MOST_EXTRA:
+        return f"{size} · much the same vocabulary"
+    return f"{size} · another vocabulary: drafts go through text, which is slower"
+
+
+def _why(error: LocalspecError, path: Path) -> str:
+    """The reason of an error, without the file's name; what comes after it is for the command line."""
+    reason = str(error).partition(";")[0].rstrip(".")
+    before, colon, after = reason.partition(": ")
+    if colon and before.startswith(path.name):
+        return after
+    return reason.removeprefix(f"{path.name} ")
+
+
+def _instead(usable: list[Choice], target: Path) -> str:
+    """What would do where a model would not."""
+    models = [choice for choice in usable if choice.id not in METHODS and not choice.id.startswith("suffix+")]
+    same = [choice for choice in models if choice.facts.endswith("same vocabulary")]
+    if same or models:
+        return f"{(same or models)[0].title} would do"
+    family, size = "", target.stat().st_size if target.is_file() else 0
+    entries = registry.entries().values()
+    for entry in entries:
+        path = store.fetched(entry)
+        if path is not None and _same(path, target):
+            family = entry.family
+    smaller = [one for one in entries if family and one.family == family and one.size and one.size < size / 2]
+    if smaller:
+        return f"{min(smaller, key=lambda one: one.size or 0).name} would do, once it is fetched"
+    return "a copy of few bits would do: `localspec models quantize`"
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
