@@ -20,8 +20,7 @@ from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
 _TAIL = 8
 """Verified tokens that are tokenized again together with a draft, so that it is split as the target would."""
-_INDENTATION = re.compile(rb"\n([ \t]+)\Z")
-_LONGEST_INDENTATION = 256
+_NEW_LINE = re.compile(rb"\n[ \t]*\Z")
 
 
 class TextBridge:
@@ -51,7 +50,6 @@ class TextBridge:
         self._draft_ends = draft.eog_tokens
         self._own = Retokenized(self._draft)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._text = bytearray()
         self._said: list[int] = []
         # Length of the text up to each of them, and the bytes of a character that one ends within.
         self._marks: list[int] = []
@@ -66,8 +64,8 @@ class TextBridge:
         if shared <= len(self._target.start):
             self._forget()
         else:
-            del self._text[self._marks[shared - 1] :], self._said[shared:], self._marks[shared:]
-            self._own.cut(len(self._text))
+            self._own.cut(self._marks[shared - 1])
+            del self._said[shared:], self._marks[shared:]
             self._halves = {place: half for place, half in self._halves.items() if place < shared}
             self._decoder.reset()
         self._take(tokens[len(self._said) :])
@@ -106,7 +104,6 @@ class TextBridge:
     def _forget(self) -> None:
         self._own = Retokenized(self._draft)
         self._decoder.reset()
-        self._text.clear()
         self._said.clear()
         self._marks.clear()
         self._halves.clear()
@@ -116,32 +113,37 @@ class TextBridge:
         """Add verified tokens; returns how many of the draft's tokens were not changed by them."""
         start = self._target.start
         skipped = len(start) if not self._said and tuple(tokens[: len(start)]) == start else 0
+        length, texts = len(self._own.text), []
         for place, token in enumerate(tokens):
             piece = b"" if place < skipped else self._target.piece(token)
             # Half a character waits for the rest, and what is none becomes U+FFFD.
-            self._text += self._decoder.decode(piece).encode()
+            text = self._decoder.decode(piece).encode()
             half = self._decoder.getstate()[0]
             if half:
                 self._halves[len(self._said)] = half
+            length += len(text)
+            texts.append(text)
             self._said.append(token)
-            self._marks.append(len(self._text))
-        known = len(self._text) - self._indentation()
-        if known < len(self._own.text):
-            self._own.cut(known)
-        return self._own.append(bytes(self._text[len(self._own.text) : known]))
+            self._marks.append(length)
+        return self._own.append(b"".join(texts), self._ahead())
 
-    def _indentation(self) -> int:
-        """Spaces at the end that the draft is to find by itself.
+    def _ahead(self) -> bytes:
+        """What may follow where a line has begun, for the draft to see its spaces split as it is used to.
 
-        Some vocabularies split an indented line before its last space, others after it. In the middle of what
-        would be a token of its own a model has nothing to say.
+        Some vocabularies split an indented line before its last space, others after it, and most split spaces
+        at the end of a text in another way than within it. After a split that it has never seen a model has
+        nothing to say; spaces that are no token of its own here it finds by itself.
         """
-        if self._target.space_first == self._draft.space_first:
-            return 0
-        spaces = _INDENTATION.search(self._text, max(len(self._text) - _LONGEST_INDENTATION, 0))
-        if spaces is None:
-            return 0
-        return 1 if self._draft.space_first else len(spaces[1])
+        tail = self._tail(0)
+        if _NEW_LINE.search(tail):
+            last = self._said[-1]
+            for ahead in (b"x", b" x"):
+                # The target has said what it would have said before that.
+                tokens = self._target.tokens(tail + ahead)
+                ends = ends_in(tail + ahead, map(self._target.piece, tokens))
+                if len(tail) in ends and tokens[ends.index(len(tail))] == last:
+                    return ahead
+        return b""
 
     # --- from the draft's tokens to the target's
 
@@ -153,7 +155,7 @@ class TextBridge:
             return EMPTY_DRAFT
         tokens, starts, ends = found
         places = [min(bisect_left(borders, end), len(borders) - 1) for end in ends]
-        if ended and (ends or starts)[-1] == len(text):
+        if ended and ends[-1:] in ([], [len(text)]):
             end = self._last_end()
             if end is not None:
                 tokens.append(end)
@@ -171,7 +173,7 @@ class TextBridge:
 
         None where no token ends with what the target has said: it would have said another one.
         """
-        known = bytes(self._text[len(self._own.text) :]) + self._halves.get(len(self._said) - 1, b"")
+        known = bytes(self._own.text[self._own.end :]) + self._halves.get(len(self._said) - 1, b"")
         if not text.startswith(known):
             return None
         tail = self._tail(len(known))
@@ -182,7 +184,7 @@ class TextBridge:
         if len(known) not in borders:
             return None
         first = len(borders) - 1 - borders[::-1].index(len(known))
-        return tokens[first:], borders[first:], ends[first:]
+        return tokens[first:], borders[first:-1], ends[first:]
 
     def _text_of(self, tokens: Sequence[int]) -> tuple[bytes, list[int], bool]:
         """Text of draft tokens, where each of them ends in it, and whether the reply ends with it."""

@@ -19,15 +19,12 @@ class Texts:
     Attributes:
         vocabulary: itself.
         start: what the model wants before every text: its beginning-of-text token, or nothing.
-        space_first: whether the last space of an indented line belongs to the word after it.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.start = tuple(vocabulary.tokenize("", add_special=True, parse_special=False)[:1])
         self._pieces: dict[int, bytes] = {}
-        indented = self.tokens(b"x\n    y")
-        self.space_first = bool(indented) and self.piece(indented[-1]).startswith(b" ")
 
     def piece(self, token: int) -> bytes:
         """A token's text."""
@@ -59,18 +56,29 @@ class Retokenized:
         self.tokens: list[int] = list(texts.start)
         self._ends = [0] * len(self.tokens)
 
-    def append(self, new: bytes) -> int:
-        """Add text; returns how many tokens from the beginning are as they were."""
+    @property
+    def end(self) -> int:
+        """Where in the text the last token ends."""
+        return self._ends[-1] if self._ends else 0
+
+    def append(self, new: bytes, ahead: bytes = b"") -> int:
+        """Add text; returns how many tokens from the beginning are as they were.
+
+        Args:
+            new: whole characters.
+            ahead: text that is likely to follow. Tokens are those of a text that goes on with it, as far as
+                they end before it.
+        """
         self.text += new
-        if not new and (self._ends or [0])[-1] == len(self.text):
-            return len(self.tokens)
         fixed, back = len(self._texts.start), _BACK
         while True:
             first = self._border(max(len(self.tokens) - back, fixed))
             begin = self._ends[first - 1] if first else 0
-            rest = bytes(self.text[begin:])
+            rest = bytes(self.text[begin:]) + ahead
             fresh = self._texts.tokens(rest)
             ends = [begin + end for end in ends_in(rest, map(self._texts.piece, fresh))]
+            inside = bisect_right(ends, len(self.text))
+            del fresh[inside:], ends[inside:]
             met = (first, 0) if first == fixed else self._met(first, fresh, ends)
             if met is not None:
                 break

@@ -1,0 +1,572 @@
+"""Drafts through text: made-up vocabularies against each other, and the real model against itself."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.drafters.base import Needs
+from localspec.drafters.bridge import TextBridge
+from localspec.drafters.model import ModelDrafter
+from localspec.drafters.retokenized import Retokenized, Texts, ends_in, whole_characters
+from localspec.runtime.loading import LoadedModel, load
+from localspec.runtime.model import LlamaModel
+from localspec.runtime.vocabulary import vocabulary
+from localspec.types import EMPTY_DRAFT, Budget, Draft, EngineOptions, Outcome
+from localspec.verify import GreedyDrawing
+
+EURO = "€".encode()
+BYTES = [bytes([byte]) for byte in range(256)]
+WORDS = [
+    b" y",
+    b"ab",
+    b"abc",
+    b" a",
+    b" b",
+    b" ab",
+    b"cd",
+    b"def",
+    b"  ",
+    b"    ",
+    b"\n ",
+    b". ",
+    EURO,
+    EURO[:2],
+]
+OTHERS = [
+    b"bc",
+    b"abcd",
+    b" d",
+    b" abc",
+    b"ef",
+    b"\n\n",
+    b"\n    ",
+    b" " + EURO,
+    EURO[1:],
+    b"e.",
+    b"a" + EURO,
+]
+
+
+class MadeUp:
+    """A vocabulary that takes the longest token that fits, as those of RWKV do.
+
+    Args:
+        words: texts of its tokens; the single bytes come with them.
+        control: spelled texts of control tokens, the first ids; "<s>" begins texts, "<e>" ends replies.
+        space: whether a space is put before every piece of text, as SentencePiece does.
+    """
+
+    def __init__(
+        self, words: Sequence[bytes] = (), control: Sequence[str] = (), *, space: bool = False
+    ) -> None:
+        self.control = list(control)
+        self.pieces = [b""] * len(control) + list(dict.fromkeys([*BYTES, *words]))
+        self.ids = {piece: token for token, piece in enumerate(self.pieces) if piece}
+        self.longest = max(map(len, self.pieces))
+        self.space = space
+
+    @property
+    def eog_tokens(self) -> frozenset[int]:
+        return frozenset(token for token, text in enumerate(self.control) if text == "<e>")
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.pieces[token]
+
+    def token_text(self, token: int) -> str:
+        return (
+            self.control[token]
+            if token < len(self.control)
+            else self.pieces[token].decode("utf-8", "replace")
+        )
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        tokens = [self.control.index("<s>")] if add_special and "<s>" in self.control else []
+        for special, part in self._parts(text, parse_special):
+            if special:
+                tokens.append(self.control.index(part))
+            else:
+                tokens += self._plain((" " if self.space else "") + part)
+        return tokens
+
+    def _parts(self, text: str, parse: bool) -> Iterator[tuple[bool, str]]:
+        while text:
+            found = (
+                min((text.find(one), one) for one in self.control if one in text)
+                if parse and any(one in text for one in self.control)
+                else (len(text), "")
+            )
+            if found[0]:
+                yield False, text[: found[0]]
+            if found[1]:
+                yield True, found[1]
+            text = text[found[0] + len(found[1]) :]
+
+    def _plain(self, text: str) -> Iterator[int]:
+        data, at = text.encode(), 0
+        while at < len(data):
+            size = next(n for n in range(self.longest, 0, -1) if data[at : at + n] in self.ids)
+            yield self.ids[data[at : at + size]]
+            at += size
+
+    def of(self, text: str) -> list[int]:
+        return self.tokenize(text, add_special=False, parse_special=True)
+
+    def said(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(self.pieces[token] or self.control[token].encode() for token in tokens)
+
+
+class SplitsWords(MadeUp):
+    """One that splits text into words first, each with the space before it, as GPT-2's does."""
+
+    def _plain(self, text: str) -> Iterator[int]:
+        for part in re.findall(r" ?\w+|\s+(?!\S)|\s+|[^\w\s]+", text):
+            yield from super()._plain(part)
+
+
+class Scripted:
+    """Drafts what it is told to, and holds the sequence that it was shown."""
+
+    name, needs, remembers = "scripted", Needs.TOKENS, False
+
+    def __init__(self, say: Callable[[list[int]], Sequence[int]] = lambda tokens: ()) -> None:
+        self.say = say
+        self.tokens: list[int] = []
+        self.begun: list[list[int]] = []
+        self.budgets: list[Budget] = []
+        self.outcomes: list[Outcome] = []
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        self.tokens = list(tokens)
+        self.begun.append(list(tokens))
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        assert list(tokens) == self.tokens
+        self.budgets.append(budget)
+        said = tuple(self.say(self.tokens))[: budget.tokens]
+        confidence = tuple(0.9**place for place in range(1, len(said) + 1))
+        return Draft.chain(said, source=self.name, confidence=confidence)
+
+    def commit(self, outcome: Outcome) -> None:
+        self.tokens += outcome.tokens
+        self.outcomes.append(outcome)
+
+    def close(self) -> None:
+        self.tokens = []
+
+
+def bridge(
+    target: MadeUp, draft: MadeUp, say: Callable[[list[int]], Sequence[int]] = lambda tokens: ()
+) -> tuple[TextBridge, Scripted]:
+    inner = Scripted(say)
+    return TextBridge(inner, target, draft), inner
+
+
+def commit(drafter: TextBridge, tokens: Sequence[int]) -> None:
+    drafter.commit(Outcome(tuple(tokens), 0, 0))
+
+
+words = st.lists(st.sampled_from(WORDS + OTHERS), unique=True)
+plain = st.builds(MadeUp, words, space=st.booleans())
+marked = st.builds(MadeUp, words, st.sampled_from([(), ("<s>",), ("<s>", "<e>"), ("<e>", "<t>")]))
+vocabularies = plain | marked
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> tuple[MadeUp, MadeUp, list[list[int]], random.Random]:
+    """Two vocabularies, and what the target says piece by piece: any tokens, whole characters or not."""
+    target, draft = draw(vocabularies), draw(vocabularies)
+    token = st.integers(0, len(target.pieces) - 1)
+    said = draw(st.lists(st.lists(token, max_size=6), min_size=1, max_size=12))
+    return target, draft, said, random.Random(draw(st.integers(0, 99)))
+
+
+# --- what the draft model is shown
+
+
+@given(sessions())
+def test_the_inner_sequence_is_that_of_the_whole_text(
+    session: tuple[MadeUp, MadeUp, list[list[int]], random.Random],
+) -> None:
+    target, draft, pieces, _ = session
+    drafter, inner = bridge(target, draft)
+    drafter.begin(pieces[0])
+    whole = list(pieces[0])
+    for piece in pieces[1:]:
+        whole += piece
+        commit(drafter, piece)
+        fresh, fresh_inner = bridge(target, draft)
+        fresh.begin(whole)
+        assert inner.tokens == fresh_inner.tokens
+
+
+@given(sessions(), st.data())
+def test_the_next_reply_may_begin_anywhere_in_the_one_before(
+    session: tuple[MadeUp, MadeUp, list[list[int]], random.Random], data: st.DataObject
+) -> None:
+    target, draft, pieces, _ = session
+    drafter, inner = bridge(target, draft)
+    drafter.begin(pieces[0])
+    for piece in pieces[1:]:
+        commit(drafter, piece)
+    whole = [token for piece in pieces for token in piece]
+    start = data.draw(st.integers(0, len(whole)))
+    other = [*whole[:start], *data.draw(st.sampled_from(pieces))]
+    drafter.begin(other)
+    fresh, fresh_inner = bridge(target, draft)
+    fresh.begin(other)
+    assert inner.tokens == fresh_inner.tokens
+
+
+@given(plain, plain, st.text("abcdef. \n€é", max_size=200))
+def test_text_is_shown_in_the_tokens_that_it_has(target: MadeUp, draft: MadeUp, text: str) -> None:
+    drafter, inner = bridge(target, draft)
+    drafter.begin([])
+    for token in target.of(text):
+        commit(drafter, [token])
+    shown = draft.said(inner.tokens).decode()
+    extra = draft.space and bool(shown)
+    told = f" {text}" if target.space and text else text
+    assert f" {told}"[not extra :].startswith(shown)
+    # What is held back is the indentation of a line that has just begun.
+    assert not told[len(shown) - extra :].strip(" ")
+    assert inner.tokens == draft.of(shown[extra:])
+
+
+def test_only_the_end_changes() -> None:
+    target, draft = MadeUp(), MadeUp([b"abc", b" d"])
+    drafter, inner = bridge(target, draft)
+    drafter.begin(target.of("ef"))
+    for letter in "abc d":
+        commit(drafter, target.of(letter))
+    assert draft.said(inner.tokens) == b"efabc d"
+    # "a", "b" and "c" became one token, and so did the space and "d": what is before was kept.
+    assert [draft.said(tokens) for tokens in inner.begun] == [b"ef", b"ef", b"efabc"]
+
+
+def test_halves_of_a_character_wait_for_the_rest() -> None:
+    target, draft = MadeUp(), MadeUp([EURO])
+    drafter, inner = bridge(target, draft)
+    drafter.begin(target.of("a"))
+    for size, byte in enumerate(EURO, start=1):
+        commit(drafter, [target.ids[bytes([byte])]])
+        assert draft.said(inner.tokens) == (b"a" if size < 3 else b"a" + EURO)
+    assert len(inner.outcomes) == 3
+
+
+def test_bytes_that_are_no_character_become_one() -> None:
+    target, draft = MadeUp(), MadeUp(["\ufffd".encode()])
+    drafter, inner = bridge(target, draft)
+    drafter.begin([target.ids[b"\xff"], *target.of("a")])
+    assert draft.said(inner.tokens).decode() == "\ufffda"
+
+
+def test_the_beginning_of_text_is_each_vocabulary_s_own() -> None:
+    target, draft = MadeUp(control=["<b>", "<s>"]), MadeUp(control=["<s>"])
+    drafter, inner = bridge(target, draft)
+    drafter.begin([1, *target.of("<b>ab")])
+    assert inner.tokens == [0, *draft.of("<b>ab")]
+    unmarked = MadeUp()
+    drafter, inner = bridge(target, unmarked)
+    drafter.begin([1])
+    assert inner.tokens == []
+    assert drafter.propose([1], Budget(4)) == EMPTY_DRAFT
+    drafter, inner = bridge(unmarked, draft)
+    drafter.begin(unmarked.of("a"))
+    assert inner.tokens == [0, *draft.of("a")]
+
+
+def test_control_tokens_are_spelled_out_for_the_draft() -> None:
+    target, draft = MadeUp(control=["<e>", "<t>"]), MadeUp(control=["<t>"])
+    drafter, inner = bridge(target, draft)
+    drafter.begin([1, *target.of("a"), 0])
+    assert inner.tokens == [0, *draft.of("a"), *draft.of("<e>")]
+
+
+# --- what it drafts
+
+
+@settings(max_examples=200)
+@given(sessions())
+def test_drafts_go_on_with_what_was_said(
+    session: tuple[MadeUp, MadeUp, list[list[int]], random.Random],
+) -> None:
+    target, draft, pieces, chance = session
+    newest: list[int] = []
+
+    def say(tokens: list[int]) -> list[int]:
+        newest[:] = [chance.randrange(len(draft.pieces)) for _ in range(8)]
+        return newest
+
+    drafter, inner = bridge(target, draft, say)
+    drafter.begin(pieces[0])
+    whole = list(pieces[0])
+    for piece in pieces[1:]:
+        proposed = drafter.propose(whole, Budget(chance.randrange(1, 9)))
+        assert len(proposed) <= (inner.budgets[-1].tokens if inner.budgets else 0)
+        assert len(proposed.confidence) == len(proposed)
+        assert list(proposed.confidence) == sorted(proposed.confidence, reverse=True)
+        if len(proposed):
+            assert proposed.source == "scripted"
+            ends = len(proposed) - (proposed.tokens[-1] in target.eog_tokens)
+            shown = draft.said(inner.tokens[len(Texts(draft).start) :])
+            drafted = target.said(proposed.tokens[:ends])
+            together = shown.removeprefix(b" ") + draft.said(newest[: inner.budgets[-1].tokens])
+            told = target.said(
+                whole[len(Texts(target).start) if whole[:1] == [*Texts(target).start] else 0 :]
+            )
+            told = told.removeprefix(b" ")
+            if whole_characters(told) == told:
+                assert together.startswith(told + drafted)
+        whole += piece
+        commit(drafter, piece)
+
+
+@given(words, st.text("abcdef. \n€é", min_size=1, max_size=60), st.data())
+def test_a_perfect_draft_in_the_same_vocabulary_is_kept_whole(
+    known: list[bytes], text: str, data: st.DataObject
+) -> None:
+    target = MadeUp(known)
+    whole = target.of(text)
+    drafter, _ = bridge(target, target, lambda tokens: whole[len(tokens) :])
+    at = data.draw(st.integers(1, len(whole)))
+    drafter.begin(whole[:at])
+    while at < len(whole):
+        proposed = drafter.propose(whole[:at], Budget(4))
+        rest = whole[at : at + 4]
+        complete = whole_characters(target.said(rest)) == target.said(rest)
+        half = whole_characters(target.said(whole[:at])) != target.said(whole[:at])
+        if complete and not half:
+            assert list(proposed.tokens) == rest
+        assert list(proposed.tokens) == rest[: len(proposed)]
+        commit(drafter, whole[at : at + 4])
+        at += 4
+
+
+def test_longer_and_shorter_words() -> None:
+    target, draft = MadeUp([b"abc", b"def"]), MadeUp([b"ab", b"cd", b"ef"])
+    drafter, _ = bridge(target, draft, lambda tokens: draft.of("abcdef"))
+    drafter.begin(target.of("e"))
+    proposed = drafter.propose([], Budget(3))
+    # The last one could go on to be another token, for all that is known.
+    assert target.said(proposed.tokens) == b"abc"
+    # It ends within the second token of the draft, which has to be right for it.
+    assert proposed.confidence == pytest.approx((0.9**2,))
+    longer = MadeUp([b"abcdef"])
+    drafter, _ = bridge(target, longer, lambda tokens: longer.of("abcdef"))
+    drafter.begin(target.of("e"))
+    proposed = drafter.propose([], Budget(3))
+    # Nothing is uncertain about the end of a token that ends where the draft's longer one does.
+    assert target.said(proposed.tokens) == b"abcdef"
+    assert proposed.confidence == pytest.approx((0.9, 0.9))
+
+
+def test_a_token_that_would_have_been_another_is_no_draft() -> None:
+    target, draft = MadeUp([b"abc"]), MadeUp()
+    drafter, _ = bridge(target, draft, lambda tokens: draft.of("cd"))
+    drafter.begin(target.of("ab"))
+    assert drafter.propose([], Budget(4)) == EMPTY_DRAFT
+    drafter.begin(target.of("ef"))
+    assert target.said(drafter.propose([], Budget(4)).tokens) == b"cd"
+
+
+def test_a_half_character_is_completed() -> None:
+    target, draft = MadeUp([EURO[:2]]), MadeUp()
+    drafter, inner = bridge(target, draft, lambda tokens: draft.of("€ab"))
+    drafter.begin([*target.of("a"), target.ids[EURO[:2]]])
+    assert draft.said(inner.tokens) == b"a"
+    assert target.said(drafter.propose([], Budget(8)).tokens) == EURO[2:] + b"ab"
+    inner.say = lambda tokens: draft.of("éab")
+    assert drafter.propose([], Budget(8)) == EMPTY_DRAFT
+
+
+def test_half_a_character_at_the_end_of_a_draft_is_left_out() -> None:
+    target, draft = MadeUp([EURO]), MadeUp()
+    drafter, _ = bridge(target, draft, lambda tokens: draft.of("ab€"))
+    drafter.begin(target.of("a"))
+    assert target.said(drafter.propose([], Budget(4)).tokens) == b"ab"
+    # The whole character took several tokens of the draft, and more could follow.
+    assert target.said(drafter.propose([], Budget(5)).tokens) == b"ab"
+    assert target.said(drafter.propose([], Budget(6)).tokens) == b"ab"
+
+
+def test_indented_lines_are_split_in_both_ways() -> None:
+    before, after = SplitsWords([b"\n   ", b"\n\n", b" a", b" b", b" x"]), MadeUp([b"    "])
+    assert [before.said([token]) for token in before.of("\n    a")] == [b"\n   ", b" a"]
+    assert [after.said([token]) for token in after.of("\n    a")] == [b"\n", b"    ", b"a"]
+    target: MadeUp = before
+    draft: MadeUp = after
+    drafter, inner = bridge(target, draft, lambda tokens: draft.of("    ab"))
+    drafter.begin(target.of("e\n    a")[:2])
+    assert draft.said(inner.tokens) == b"e\n"
+    assert target.said(drafter.propose([], Budget(8)).tokens) == b" ab"
+    draft, target = before, after
+    drafter, inner = bridge(target, draft, lambda tokens: draft.of(" ab"))
+    drafter.begin(target.of("e\n    "))
+    assert draft.said(inner.tokens) == b"e\n   "
+    assert target.said(drafter.propose([], Budget(8)).tokens) == b"ab"
+
+
+def test_empty_lines_are_split_as_within_a_text() -> None:
+    target = SplitsWords([b"\n   ", b"\n\n", b" x"])
+    whole = target.of("e\n\na")
+    assert [target.said([token]) for token in whole] == [b"e", b"\n", b"\n", b"a"]
+    drafter, inner = bridge(target, target)
+    drafter.begin(whole[:3])
+    assert inner.tokens == whole[:3]
+    # Where it has said both in one, what follows is no word.
+    drafter.begin(target.of("e\n\n"))
+    assert inner.tokens == target.of("e\n\n")
+    assert len(inner.tokens) == 2
+
+
+def test_the_end_of_a_reply_is_the_target_s_own() -> None:
+    target, draft = MadeUp(control=["<e>"]), MadeUp(control=["<end>", "<e>"])
+    drafter, _ = bridge(target, draft, lambda tokens: [*draft.of("a"), 1, *draft.of("b")])
+    drafter.begin(target.of("ab"))
+    # Both know the token.
+    assert drafter.propose([], Budget(8)).tokens == (*target.of("a"), 0, *target.of("b"))
+
+
+def test_a_foreign_end_token_ends_the_draft() -> None:
+    target, draft = MadeUp(control=["<e>"]), MadeUp(control=["<t>"])
+    draft_ends = MadeUp(control=["<t>"])
+    assert draft_ends.eog_tokens == frozenset()
+
+    class Ends(MadeUp):
+        @property
+        def eog_tokens(self) -> frozenset[int]:
+            return frozenset({0})
+
+    ends = Ends(control=["<t>"])
+    drafter, _ = bridge(target, ends, lambda tokens: [*ends.of("a"), 0, *ends.of("b")])
+    drafter.begin(target.of("ab"))
+    assert drafter.propose([], Budget(8)).tokens == (*target.of("a"),)
+    # The text has had an end token: the next one is the same.
+    drafter.begin(target.of("ab<e>ab"))
+    assert drafter.propose([], Budget(8)).tokens == (*target.of("a"), 0)
+    assert drafter.propose([], Budget(1)).tokens == (*target.of("a"),)
+    # Any other control token that the target does not have just ends the draft.
+    drafter, _ = bridge(target, draft, lambda tokens: [*draft.of("a"), 0, *draft.of("b")])
+    drafter.begin(target.of("ab<e>ab"))
+    assert drafter.propose([], Budget(8)).tokens == (*target.of("a"),)
+
+
+def test_the_inner_drafter_is_asked_for_a_chain_of_its_likeliest() -> None:
+    target = MadeUp()
+    drafter, inner = bridge(target, target, lambda tokens: target.of("ab"))
+
+    class Advice:
+        def more(self, draft: Draft) -> bool:
+            return True
+
+        def rate(self, draft: Draft) -> float:
+            return 0.0
+
+        def prospect(self, source: str) -> float:
+            return 0.0
+
+    advice = Advice()
+    drafter.begin(target.of("a"))
+    drafter.propose([], Budget(3, 4, drawing=GreedyDrawing(), advice=advice))
+    assert inner.budgets == [Budget(3, 1, drawing=None, advice=advice)]
+    assert drafter.propose([], Budget(0)) == EMPTY_DRAFT
+    assert (drafter.name, drafter.needs, drafter.remembers) == ("scripted", Needs.TOKENS, False)
+    drafter.commit(Outcome(tuple(target.of("ac")), 1, 2))
+    assert inner.outcomes == [Outcome(tuple(target.of("ac")), 1, 2)]
+    drafter.close()
+    assert inner.tokens == []
+
+
+# --- the parts
+
+
+def test_ends_of_pieces() -> None:
+    assert ends_in(b"ab cd", [b"ab", b" ", b"cd"]) == [2, 3, 5]
+    assert ends_in(b"ab cd", [b" ab", b" cd"]) == [2, 5]
+    # A piece that is not in the text cannot be told from what stands there.
+    assert ends_in(b"abc", [b"<unk>", b"c"]) == [3, 3]
+    assert whole_characters(b"a" + EURO[:2]) == b"a"
+
+
+@given(words, st.lists(st.text("abcdef. \n€", max_size=30), max_size=12), st.data())
+def test_retokenized_after_cuts(known: list[bytes], texts: list[str], data: st.DataObject) -> None:
+    made_up = MadeUp(known)
+    running, text = Retokenized(Texts(made_up)), ""
+    for piece in texts:
+        text = text[: data.draw(st.integers(0, len(text)))]
+        running.cut(len(text.encode()))
+        before = list(running.tokens)
+        text += piece
+        kept = running.append(piece.encode())
+        assert running.tokens == made_up.of(text)
+        assert running.tokens[:kept] == before[:kept]
+
+
+# --- the real model
+
+PROSE = (
+    "A bicycle stays upright because its rider steers it, a little to the left and a little to the right.\n\n"
+    "def lean(angle: float) -> float:\n    if angle < 0.1:\n        return 0.0\n    return angle * 2\n\n"
+    "1. Café au lait, 2 €\n2. Crème brûlée — 12,50 €\n3. 🦊🦊 naïve\tfoxes…   and    spaces.\n"
+)
+
+
+@pytest.fixture(scope="module")
+def pair(smollm2_path: Path) -> Iterator[tuple[LoadedModel, LoadedModel]]:
+    options = EngineOptions(context=512, threads=1)
+    both = load(smollm2_path, options), load(smollm2_path, options)
+    yield both
+    for one in both:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def real(smollm2_path: Path) -> Iterator[LlamaModel]:
+    with vocabulary(smollm2_path) as loaded:
+        yield loaded
+
+
+@pytest.mark.model
+@settings(max_examples=25)
+@given(st.data())
+def test_a_real_tokenizer_piece_by_piece(real: LlamaModel, data: st.DataObject) -> None:
+    text = "".join(data.draw(st.lists(st.sampled_from(PROSE.split(" ")), max_size=40)))
+    text = " ".join([PROSE, text])
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=20)))
+    running = Retokenized(Texts(real))
+    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        running.append(text[start:end].encode())
+    assert running.tokens == real.tokenize(text, add_special=True, parse_special=True)
+
+
+@pytest.mark.model
+def test_a_real_model_drafts_for_itself_as_without_the_bridge(pair: tuple[LoadedModel, LoadedModel]) -> None:
+    text = pair[0].model.tokenize(PROSE, add_special=True, parse_special=True)
+    size = pair[0].model.vocabulary_size
+    direct, through = (ModelDrafter(one.context, size, GreedyDrawing()) for one in pair)
+    crossing = TextBridge(through, pair[0].model, pair[1].model)
+    at = 20
+    for drafter in (direct, crossing):
+        drafter.begin(text[:at])
+    drafted = kept = 0
+    while at + 12 < len(text):
+        one, other = (drafter.propose(text[:at], Budget(3)) for drafter in (direct, crossing))
+        drafted += len(one)
+        kept += len(other)
+        assert other.tokens == one.tokens[: len(other)]
+        assert other.confidence == pytest.approx(one.confidence[: len(other)], rel=0.05)
+        right = next((n for n, token in enumerate(one.tokens) if token != text[at + n]), len(one))
+        # More than a step would add, for speed: as after steps without a draft.
+        said = tuple(text[at : at + right + 9])
+        for drafter, draft in ((direct, one), (crossing, other)):
+            drafter.commit(Outcome(said, min(right, len(draft)), len(draft)))
+        at += len(said)
+    # Lost is only what ends within a character.
+    assert kept >= 0.9 * drafted > 0
