@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from localspec.drafters import METHODS
 from localspec.errors import EngineDiedError
@@ -38,6 +39,8 @@ from localspec.models.progress import OnProgress, PullProgress
 from localspec.stats.metrics import Tally
 from localspec.types import StepStats
 from localspec.verify import is_exact
+
+Sent = TypeVar("Sent", bound=Command)
 
 MEMORY = MemoryUse(devices=(), engine_rss=212 << 20, system_used=3 << 30, system_total=16 << 30)
 
@@ -176,7 +179,7 @@ class ScriptedEngine:
         self._reply_id = None
         self.put(EngineExited(message, expected=False))
 
-    def of(self, kind: type[Command]) -> list[Command]:
+    def of(self, kind: type[Sent]) -> list[Sent]:
         """Commands of one kind, in order."""
         return [command for command in self.sent if isinstance(command, kind)]
 
