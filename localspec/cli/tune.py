@@ -246,8 +246,7 @@ def _write(found: Tuning) -> None:
 
     advice, file = found.advice, config_file()
     changes = dict(advice.settings) if advice is not None else {}
-    asks = sys.stdin.isatty() and sys.stderr.isatty()
-    if asks and changes and not typer.confirm(f"Write these settings to {file}?", err=True):
+    if _somebody_answers() and changes and not typer.confirm(f"Write these settings to {file}?", err=True):
         changes = {}
     if not changes:
         typer.echo(f"Nothing was written to {file}.", err=True)
@@ -255,6 +254,10 @@ def _write(found: Tuning) -> None:
     write_settings(file, changes)
     typer.echo(f"Written to {file}: {', '.join(changes)}.", err=True)
     _tell_overridden(changes)
+
+
+def _somebody_answers() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _tell_overridden(changes: dict[str, bool | int | str | None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +47,12 @@ def write_settings(file: Path, changes: Mapping[str, Value]) -> None:
             "yourself."
         )
     ensure(file.parent)
+    mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else None
     write_whole(file, changed.encode())
+    if mode is not None:
+        # The new file stands in for the old one in this too.
+        with contextlib.suppress(OSError):
+            file.chmod(mode)
 
 
 def edited(text: str, changes: Mapping[str, Value]) -> str:

@@ -66,11 +66,11 @@ def engines(present: EngineOptions, threads: Sequence[int]) -> dict[str, EngineO
 
 def engine_name(engine: EngineOptions) -> str:
     """Threads and flash attention in words."""
-    threads = "automatic threads" if engine.threads is None else f"{engine.threads} threads"
+    threads = "auto threads" if engine.threads is None else f"{engine.threads} threads"
     if engine.threads == 1:
         threads = "1 thread"
-    flash = {None: "automatic", True: "on", False: "off"}[engine.flash_attention]
-    return f"{threads}, flash attention {flash}"
+    flash = {None: "auto", True: "on", False: "off"}[engine.flash_attention]
+    return f"{threads}, flash {flash}"
 
 
 def changes(present: EngineOptions, engine: EngineOptions) -> dict[str, Value]:

@@ -18,8 +18,16 @@ from localspec.types import Rows
 _WIDTH = 16
 """Tokens of a pass. Both files take the same widths: rounding must not count as a difference."""
 
-ALIKE, CLOSE, RELATED = 0.01, 0.05, 0.2
+_DIVERGENCES = (0.01, 0.1, 0.5)
 """Mean divergences in nats up to which replies are hardly, somewhat, and clearly different."""
+_AGREEMENTS = (0.95, 0.9, 0.8)
+"""Shares of equal favourites down to which they are; what says worse counts."""
+_WORDS = (
+    "its replies are hardly to be told apart from those of your file",
+    "its replies differ in wording here and there",
+    "its replies often differ from those of your file",
+    "it is another model in effect",
+)
 
 
 def fidelity(original: Driver, copy: Driver, asked: Sequence[Asked], deadline: Deadline) -> Fidelity | None:
@@ -61,7 +69,7 @@ def divergences(rows: Rows, others: Rows) -> list[float]:
     """
     one, other = _log_softmax(rows), _log_softmax(others)
     # A masked token has probability 0 in both, and minus infinity less itself is no number.
-    difference = np.where(np.isneginf(one), 0.0, one - other)
+    difference = np.subtract(one, other, out=np.zeros_like(one), where=~np.isneginf(one))
     return [float(max(value, 0.0)) for value in (np.exp(one) * difference).sum(axis=1)]
 
 
@@ -73,14 +81,10 @@ def _log_softmax(rows: Rows) -> NDArray[np.float64]:
 
 def in_words(found: Fidelity) -> str:
     """What it means for a reader of replies."""
-    if found.divergence <= ALIKE:
-        said = "its replies are hardly to be told apart from those of your file"
-    elif found.divergence <= CLOSE:
-        said = "its replies differ in wording here and there"
-    elif found.divergence <= RELATED:
-        said = "its replies often differ from those of your file"
-    else:
-        said = "it is another model in effect"
+    level = max(
+        sum(found.divergence > limit for limit in _DIVERGENCES),
+        sum(found.agreement < limit for limit in _AGREEMENTS),
+    )
     others = round((1 - found.agreement) * 100)
     places = "at no place of 100" if others == 0 else f"at {others} of 100 places"
-    return f"{places} it prefers another token: {said}"
+    return f"{places} it prefers another token: {_WORDS[level]}"

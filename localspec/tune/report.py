@@ -96,7 +96,7 @@ def _titles(stage: Stage) -> tuple[str, ...]:
 def _cells(stage: Stage, trial: Trial) -> tuple[str, ...]:
     common = (
         f"{trial.speed:.2f}x" if trial.speed is not None else DASH,
-        DASH if trial.within is None or trial.present else f"{trial.within:.0%}",
+        _within(trial),
         str(trial.rounds),
     )
     plain = DASH if trial.of_plain is None else f"{trial.of_plain:.2f}x"
@@ -115,6 +115,12 @@ def _cells(stage: Stage, trial: Trial) -> tuple[str, ...]:
         DASH if near is None else f"{near.divergence:.4f}",
         DASH if near is None else f"{near.agreement:.1%}",
     )
+
+
+def _within(trial: Trial) -> str:
+    if trial.within is None or trial.present:
+        return DASH
+    return f"{trial.within:.0%}" if trial.within < 1 else ">99%"
 
 
 def _notes(trials: Iterable[Trial]) -> list[str]:

@@ -84,7 +84,7 @@ def configuration_of(options: DraftOptions) -> Configuration:
 def draft_name(options: DraftOptions) -> str:
     """A drafter and its policy in words, as the command line has them."""
     if options.spec == NO_DRAFTS:
-        return "none (plain decoding)"
+        return "none (plain)"
     configuration, spec = configuration_of(options), draft_label(options.spec)
     leaves = f", {options.leaves} branches" if options.leaves > 1 else ""
     if configuration.policy is None:

@@ -26,11 +26,11 @@ from localspec.tune.copies import Copies
 from localspec.tune.draft_stage import Recorder, draft_options, kind_of, pass_costs, rivals_of
 from localspec.tune.engine_stage import Measuring, best_batch, best_engine, changes
 from localspec.tune.file_stage import FileStage
-from localspec.tune.records import Trial, Tuning
-from localspec.tune.rivals import LEAST, LONG, Asked, ReplyRounds, Rival, reply_length
+from localspec.tune.records import UNTRIED, Trial, Tuning
+from localspec.tune.rivals import LEAST, LONG, Asked, ReplyRounds, Rival, draft_name, reply_length
 from localspec.tune.verdict import wins
 from localspec.tune.workshop import Bench, Workshop
-from localspec.types import EngineOptions
+from localspec.types import DraftOptions, EngineOptions
 
 DEFAULT_CONTEXT = 4096
 _ENGINE, _BATCH, _DRAFTS = 0.2, 0.1, 0.65
@@ -153,6 +153,9 @@ class Tuner:
         wanted = self._wanted
         candidates = draft_options(wanted.engine.draft, wanted.drafts)
         deadline = self._budget.share(_DRAFTS if wanted.quantize else 1.0)
+        if deadline.passed():
+            self._untried(candidates)
+            return
         pass_s = self._pass_s()
         length, count = reply_length(
             deadline.left_s * _FIRST_ROUND,
@@ -190,6 +193,14 @@ class Tuner:
         self._drafts(asked, rivals, deadline)
         if wanted.quantize:
             self._files(asked, rivals, engine if best is not now else wanted.engine, capacity, pass_s)
+
+    def _untried(self, candidates: Sequence[DraftOptions]) -> None:
+        """Name what should have been tried on replies."""
+        options = (self._wanted.engine.draft, *candidates)
+        self._add(*(Trial(stage="draft", name=draft_name(each), note=UNTRIED) for each in options))
+        if self._wanted.quantize:
+            copies = self._copies.planned()
+            self._add(*(Trial(stage="file", name=copy.file_type, note=UNTRIED) for copy in copies))
 
     def _drafts(self, asked: Sequence[Asked], rivals: dict[str, Rival], deadline: Deadline) -> None:
         """Stage two: who drafts."""

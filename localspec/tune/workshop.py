@@ -106,11 +106,7 @@ class LlamaWorkshop:
         """See `Workshop`."""
         loaded = self._models.get(path)
         if loaded is None:
-            first = next(iter(self._models.values()), None)
-            layers = engine.gpu_layers if first is None else first.gpu_layers
-            # The model's own context is never used: the smallest one.
-            small = replace(engine, context=SMALLEST_CONTEXT, gpu_layers=layers, threads=1, batch=32)
-            loaded = self._models[path] = load(path, small)
+            loaded = self._models[path] = self._load(path, engine)
         model = loaded.model
         on_gpu = loaded.gpu_layers > model.layers
         context = LlamaContext(
@@ -130,6 +126,15 @@ class LlamaWorkshop:
         )
         mine = LoadedModel(model, context, loaded.gpu_layers, loaded.backend)
         return LlamaBench(mine, template, replace(engine, context=capacity))
+
+    def _load(self, path: Path, engine: EngineOptions) -> LoadedModel:
+        """A model whose context is closed again: it only says which layers go to the GPU."""
+        first = next(iter(self._models.values()), None)
+        if first is not None:
+            engine = replace(engine, context=SMALLEST_CONTEXT, gpu_layers=first.gpu_layers)
+        loaded = load(path, replace(engine, threads=1))
+        loaded.context.close()
+        return loaded
 
     def release(self, path: Path) -> None:
         """See `Workshop`."""

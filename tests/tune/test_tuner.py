@@ -42,7 +42,7 @@ def test_drafts_that_pay_are_advised(shop: Callable[..., Shop]) -> None:
     assert best.rounds >= 3
     assert set(best.kinds) == {"copy", "code", "story"}
     assert found.prompts == ("copy", "code", "story")
-    present = named(found, "none (plain decoding) (present)")
+    present = named(found, "none (plain) (present)")
     assert present.present
     assert (present.speed, present.of_plain) == (1.0, 1.0)
     # Every model and context is given back, within the time that there was.
@@ -111,10 +111,10 @@ def test_what_is_refused_has_a_note_and_the_others_go_on(shop: Callable[..., Sho
     mine = shop(engine=PLAIN)
     mine.workshop.refused["flash=False"] = UsageError("llama.cpp refuses it.")
     found = mine.tuner().run()
-    refused = named(found, "1 thread, flash attention off")
+    refused = named(found, "1 thread, flash off")
     assert refused.speed is None
     assert refused.note == "llama.cpp refuses it."
-    assert named(found, "1 thread, flash attention on").speed is not None
+    assert named(found, "1 thread, flash on").speed is not None
 
 
 @pytest.mark.parametrize("minutes", [0.001, 0.01, 0.05, 0.2])
@@ -154,7 +154,7 @@ def test_a_prompt_of_ones_own_is_enough(shop: Callable[..., Shop]) -> None:
 def test_prompts_that_do_not_fit_end_it_at_once(shop: Callable[..., Shop]) -> None:
     long = Task("prompts", "own", (Prompt("1", (ChatMessage("user", "abc " * 500),)),))
     mine = shop(tasks=(long,), engine=EngineOptions(context=256))
-    with pytest.raises(UsageError, match="No prompt can be used.*context holds 256"):
+    with pytest.raises(UsageError, match=r"No prompt can be used.*context holds 256"):
         mine.tuner().run()
     assert mine.workshop.open_ones == []
     assert mine.clock.now < 1e9
@@ -188,7 +188,7 @@ def test_copies_are_compared_in_speed_size_and_fidelity(shop: Callable[..., Shop
     mine = shop(engine=PLAIN, cost=faster_copy, quantize=True, minutes=4.0)
     found = mine.tuner().run()
     trials = {trial.name: trial for trial in found.of("file")}
-    plain = trials["Q4_0, none (plain decoding)"]
+    plain = trials["Q4_0, none (plain)"]
     assert plain.speed == pytest.approx(2.0, rel=0.02)
     assert plain.bytes == 80
     assert plain.fidelity is not None
