@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from localspec.errors import NotEnoughMemoryError
-from localspec.models.footprint import Footprint, ModelShape, Settings, Sizes, kv_element, sizes
+from localspec.models.footprint import ROWS, Footprint, ModelShape, Settings, Sizes, kv_element, sizes
 from localspec.models.gguf import GGUFHeader
 from localspec.types import EngineOptions
 
 __all__ = [
     "DEFAULT_CONTEXT",
     "GPU_RESERVE",
+    "ROWS",
     "SMALLEST_CONTEXT",
     "SMALLEST_DRAFT_CONTEXT",
     "SMALLEST_PAIR_CONTEXT",

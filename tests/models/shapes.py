@@ -118,17 +118,18 @@ def header_of(shape: Shape, name: str, **metadata: Any) -> GGUFHeader:
     )
 
 
-def write_file(shape: Shape, path: Path) -> GGUFHeader:
-    """A file of that shape, its weights a hole; returns what is read of it."""
-    metadata, tensors = shape.metadata(), shape.tensors()
+def write_file(shape: Shape, path: Path, kind: int = Q4_K) -> GGUFHeader:
+    """A file of that shape, its weights a hole and of the type `kind`; returns what is read of it."""
+    metadata = shape.metadata()
+    tensors = [(name, size, was if was == F32 else kind) for name, size, was in shape.tensors()]
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     head += b"".join(_text(key) + _value(value) for key, value in metadata.items())
     offset = 0
-    for name, dimensions, kind in tensors:
+    for name, dimensions, number in tensors:
         head += _text(name) + struct.pack(
-            f"<I{len(dimensions)}QIQ", len(dimensions), *dimensions, kind, offset
+            f"<I{len(dimensions)}QIQ", len(dimensions), *dimensions, number, offset
         )
-        offset += -(-_bytes(dimensions, kind) // 32) * 32
+        offset += -(-_bytes(dimensions, number) // 32) * 32
     head += b"\0" * (-len(head) % 32)
     with path.open("wb") as file:
         file.write(head)
