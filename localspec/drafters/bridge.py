@@ -11,16 +11,23 @@ import codecs
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Protocol
 
 from localspec.drafters.base import Drafter
 from localspec.drafters.retokenized import Retokenized, Texts, ends_in, whole_characters
 from localspec.target import Vocabulary
-from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
+from localspec.types import EMPTY_DRAFT, Advice, Budget, Draft, Outcome
 
 _TAIL = 8
 """Verified tokens that are tokenized again together with a draft, so that it is split as the target would."""
 _NEW_LINE = re.compile(rb"\n[ \t]*\Z")
+
+
+class Rewindable(Drafter, Protocol):
+    """A drafter whose text may change near its end."""
+
+    def cut(self, length: int) -> None:
+        """Forget all after the first `length` tokens of the text; `commit` tells of what comes instead."""
 
 
 class TextBridge:
@@ -39,7 +46,7 @@ class TextBridge:
         draft: that of `inner`.
     """
 
-    def __init__(self, inner: Drafter, target: Vocabulary, draft: Vocabulary) -> None:
+    def __init__(self, inner: Rewindable, target: Vocabulary, draft: Vocabulary) -> None:
         self.name = inner.name
         self.needs = inner.needs
         self.remembers = inner.remembers
@@ -54,6 +61,8 @@ class TextBridge:
         # Length of the text up to each of them, and the bytes of a character that one ends within.
         self._marks: list[int] = []
         self._halves: dict[int, bytes] = {}
+        # What was said since `inner` was last told, and what it has drafted since.
+        self._unshown: list[int] = []
         self._proposed: tuple[int, ...] = ()
 
     def begin(self, tokens: Sequence[int]) -> None:
@@ -69,30 +78,31 @@ class TextBridge:
             self._halves = {place: half for place, half in self._halves.items() if place < shared}
             self._decoder.reset()
         self._take(tokens[len(self._said) :])
+        self._unshown.clear()
         self._proposed = ()
         self._inner.begin(self._own.tokens)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """See `Drafter.propose`; `inner` is asked for the likeliest tokens, its draws being no use here."""
         del tokens
-        if not self._own.tokens or budget.tokens <= 0:
+        advice = budget.advice
+        if budget.tokens <= 0 or (advice is not None and not advice.more(Draft(source=self.name))):
             return EMPTY_DRAFT
-        asked = replace(budget, leaves=1, drawing=None)
+        self._show()
+        if not self._own.tokens:
+            return EMPTY_DRAFT
+        asked = Budget(budget.tokens, advice=None if advice is None else _Answered(advice))
         draft = self._inner.propose(self._own.tokens, asked).best_chain()
         self._proposed = draft.tokens
-        return self._translated(draft, budget.tokens)
+        return self._translated(draft, budget.tokens) if len(draft) else EMPTY_DRAFT
 
     def commit(self, outcome: Outcome) -> None:
-        """See `Drafter.commit`."""
-        held = len(self._own.tokens)
-        kept = self._take(outcome.tokens)
-        if kept < held:
-            # Only what is still right, so that nothing is read before it is needed.
-            self._inner.begin(self._own.tokens[:kept])
-        new = tuple(self._own.tokens[kept:])
-        right = _shared(self._proposed, new) if kept == held else 0
-        self._inner.commit(Outcome(tokens=new, accepted=right, drafted=len(self._proposed)))
-        self._proposed = ()
+        """See `Drafter.commit`; while nothing is drafted, the text is not even tokenized."""
+        self._unshown += outcome.tokens
+        if self._proposed:
+            self._show()
+        else:
+            self._inner.commit(Outcome(tokens=(), accepted=0, drafted=0))
 
     def close(self) -> None:
         """See `Drafter.close`."""
@@ -101,12 +111,27 @@ class TextBridge:
 
     # --- from the target's tokens to the draft's
 
+    def _show(self) -> None:
+        """Let `inner` know what was said."""
+        if not self._unshown and not self._proposed:
+            return
+        held = len(self._own.tokens)
+        kept = self._take(self._unshown)
+        self._unshown.clear()
+        new = tuple(self._own.tokens[kept:])
+        if kept < held or not new:
+            self._inner.cut(kept)
+        right = _shared(self._proposed, new) if kept == held else 0
+        self._inner.commit(Outcome(tokens=new, accepted=right, drafted=len(self._proposed)))
+        self._proposed = ()
+
     def _forget(self) -> None:
         self._own = Retokenized(self._draft)
         self._decoder.reset()
         self._said.clear()
         self._marks.clear()
         self._halves.clear()
+        self._unshown.clear()
         self._proposed = ()
 
     def _take(self, tokens: Sequence[int]) -> int:
@@ -134,9 +159,11 @@ class TextBridge:
         at the end of a text in another way than within it. After a split that it has never seen a model has
         nothing to say; spaces that are no token of its own here it finds by itself.
         """
+        last = self._said[-1] if self._said else None
+        if last is None or not self._target.piece(last)[-1:].isspace():
+            return b""
         tail = self._tail(0)
         if _NEW_LINE.search(tail):
-            last = self._said[-1]
             for ahead in (b"x", b" x"):
                 # The target has said what it would have said before that.
                 tokens = self._target.tokens(tail + ahead)
@@ -227,6 +254,19 @@ class TextBridge:
     def _last_end(self) -> int | None:
         """The end token that the text had last."""
         return next((token for token in reversed(self._said) if token in self._ends), None)
+
+
+class _Answered:
+    """Advice whose first question, whether a draft is worth its time at all, was answered with yes."""
+
+    def __init__(self, advice: Advice) -> None:
+        self._advice = advice
+        self.rate = advice.rate
+        self.prospect = advice.prospect
+
+    def more(self, draft: Draft) -> bool:
+        """See `Advice.more`."""
+        return not len(draft) or self._advice.more(draft)
 
 
 def _said_in_one(start: int, end: int, borders: Sequence[int]) -> bool:

@@ -125,6 +125,13 @@ class ModelDrafter:
             self._keep(min(before + right, len(self._tokens) - 1))
         self._unused += 1
 
+    def cut(self, length: int) -> None:
+        """Forget all after the first `length` tokens of the text, which then goes on otherwise."""
+        held = self._end
+        self._ahead.clear()
+        del self._tokens[length:]
+        self._keep(min(held, length - 1))
+
     def close(self) -> None:
         """Forget the text; whoever made the context closes it."""
         self._tokens = []

@@ -18,6 +18,7 @@ from localspec.drafters.retokenized import Retokenized, Texts, ends_in, whole_ch
 from localspec.runtime.loading import LoadedModel, load
 from localspec.runtime.model import LlamaModel
 from localspec.runtime.vocabulary import vocabulary
+from localspec.testing import ScriptedModel
 from localspec.types import EMPTY_DRAFT, Budget, Draft, EngineOptions, Outcome
 from localspec.verify import GreedyDrawing
 
@@ -138,13 +139,12 @@ class Scripted:
     def __init__(self, say: Callable[[list[int]], Sequence[int]] = lambda tokens: ()) -> None:
         self.say = say
         self.tokens: list[int] = []
-        self.begun: list[list[int]] = []
+        self.cuts: list[int] = []
         self.budgets: list[Budget] = []
         self.outcomes: list[Outcome] = []
 
     def begin(self, tokens: Sequence[int]) -> None:
         self.tokens = list(tokens)
-        self.begun.append(list(tokens))
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         assert list(tokens) == self.tokens
@@ -156,6 +156,11 @@ class Scripted:
     def commit(self, outcome: Outcome) -> None:
         self.tokens += outcome.tokens
         self.outcomes.append(outcome)
+
+    def cut(self, length: int) -> None:
+        assert length <= len(self.tokens)
+        self.cuts.append(length)
+        del self.tokens[length:]
 
     def close(self) -> None:
         self.tokens = []
@@ -169,7 +174,9 @@ def bridge(
 
 
 def commit(drafter: TextBridge, tokens: Sequence[int]) -> None:
+    """What was said is shown to the draft model when it is asked for a draft."""
     drafter.commit(Outcome(tuple(tokens), 0, 0))
+    drafter.propose([], Budget(1))
 
 
 words = st.lists(st.sampled_from(WORDS + OTHERS), unique=True)
@@ -247,7 +254,7 @@ def test_only_the_end_changes() -> None:
         commit(drafter, target.of(letter))
     assert draft.said(inner.tokens) == b"efabc d"
     # "a", "b" and "c" became one token, and so did the space and "d": what is before was kept.
-    assert [draft.said(tokens) for tokens in inner.begun] == [b"ef", b"ef", b"efabc"]
+    assert inner.cuts == [2, 3]
 
 
 def test_halves_of_a_character_wait_for_the_rest() -> None:
@@ -257,7 +264,6 @@ def test_halves_of_a_character_wait_for_the_rest() -> None:
     for size, byte in enumerate(EURO, start=1):
         commit(drafter, [target.ids[bytes([byte])]])
         assert draft.said(inner.tokens) == (b"a" if size < 3 else b"a" + EURO)
-    assert len(inner.outcomes) == 3
 
 
 def test_bytes_that_are_no_character_become_one() -> None:
@@ -287,6 +293,28 @@ def test_control_tokens_are_spelled_out_for_the_draft() -> None:
     drafter, inner = bridge(target, draft)
     drafter.begin([1, *target.of("a"), 0])
     assert inner.tokens == [0, *draft.of("a"), *draft.of("<e>")]
+
+
+@given(sessions(), st.integers(1, 6))
+def test_a_draft_model_drafts_as_one_that_was_given_the_whole_text(
+    session: tuple[MadeUp, MadeUp, list[list[int]], random.Random], length: int
+) -> None:
+    target, draft, pieces, chance = session
+    size = len(draft.pieces)
+    context = ScriptedModel(size, max_batch=8)
+    drafter = TextBridge(ModelDrafter(context, size, GreedyDrawing()), target, draft)
+    drafter.begin(pieces[0])
+    whole = list(pieces[0])
+    for piece in pieces[1:]:
+        proposed = drafter.propose(whole, Budget(length)) if chance.random() < 0.7 else EMPTY_DRAFT
+        # What is said may begin with the draft, or not.
+        said = [*proposed.tokens[: chance.randrange(len(proposed) + 1)], *piece]
+        whole += said
+        drafter.commit(Outcome(tuple(said), 0, len(proposed)))
+    inner = ModelDrafter(ScriptedModel(size, max_batch=8), size, GreedyDrawing())
+    fresh = TextBridge(inner, target, draft)
+    fresh.begin(whole)
+    assert drafter.propose(whole, Budget(length)) == fresh.propose(whole, Budget(length))
 
 
 # --- what it drafts
@@ -462,9 +490,12 @@ def test_the_inner_drafter_is_asked_for_a_chain_of_its_likeliest() -> None:
     target = MadeUp()
     drafter, inner = bridge(target, target, lambda tokens: target.of("ab"))
 
+    asked: list[Draft] = []
+
     class Advice:
         def more(self, draft: Draft) -> bool:
-            return True
+            asked.append(draft)
+            return len(asked) < 3
 
         def rate(self, draft: Draft) -> float:
             return 0.0
@@ -475,13 +506,38 @@ def test_the_inner_drafter_is_asked_for_a_chain_of_its_likeliest() -> None:
     advice = Advice()
     drafter.begin(target.of("a"))
     drafter.propose([], Budget(3, 4, drawing=GreedyDrawing(), advice=advice))
-    assert inner.budgets == [Budget(3, 1, drawing=None, advice=advice)]
+    assert [(budget.tokens, budget.leaves, budget.drawing) for budget in inner.budgets] == [(3, 1, None)]
+    # It was asked whether to draft at all, and is not asked that again.
+    given = inner.budgets[0].advice
+    assert given is not None
+    assert asked == [Draft(source="scripted")]
+    assert given.more(Draft(source="scripted"))
+    assert len(asked) == 1
+    assert [given.more(Draft.chain(target.of("a"))) for _ in range(2)] == [True, False]
+    assert (given.rate(EMPTY_DRAFT), given.prospect("scripted")) == (0.0, 0.0)
+    assert drafter.propose([], Budget(3, advice=advice)) == EMPTY_DRAFT
     assert drafter.propose([], Budget(0)) == EMPTY_DRAFT
     assert (drafter.name, drafter.needs, drafter.remembers) == ("scripted", Needs.TOKENS, False)
     drafter.commit(Outcome(tuple(target.of("ac")), 1, 2))
     assert inner.outcomes == [Outcome(tuple(target.of("ac")), 1, 2)]
     drafter.close()
     assert inner.tokens == []
+
+
+def test_nothing_is_done_while_no_drafts_are_wanted() -> None:
+    target, draft = MadeUp(), MadeUp([b"bc"])
+    drafter, inner = bridge(target, draft)
+    drafter.begin(target.of("a"))
+    for letter in "bcd":
+        drafter.propose([], Budget(0))
+        drafter.commit(Outcome(tuple(target.of(letter)), 0, 0))
+    # It is told that there were steps, not what was said.
+    assert inner.outcomes == [Outcome((), 0, 0)] * 3
+    drafter.propose([], Budget(1))
+    assert inner.tokens == draft.of("abcd")
+    drafter.commit(Outcome(tuple(target.of("e")), 0, 0))
+    drafter.begin(target.of("abcde"))
+    assert inner.tokens == draft.of("abcde")
 
 
 # --- the parts
