@@ -63,7 +63,10 @@ def _hint(start: bytes) -> str:
 
 
 def purpose(header: GGUFHeader) -> str:
-    """What a GGUF file is, in words, that is no language model by itself; "" for one that is."""
+    """What a GGUF file is, in words, that is no language model by itself; "" for one that is.
+
+    A vocabulary without weights counts as one: there is nothing else to say of it until it is loaded.
+    """
     kind = header.metadata.get("general.type", "model")
     architecture = header.architecture
     if kind == "mmproj" or architecture == "clip":
@@ -79,12 +82,10 @@ def purpose(header: GGUFHeader) -> str:
     part = header.metadata.get("split.no", 0)
     if isinstance(part, int) and part > 0:
         return "not the first part of a split model"
-    if header.metadata.get(f"{architecture}.pooling_type", 0) or not header.metadata.get(
-        f"{architecture}.attention.causal", True
-    ):
+    if header.metadata.get(f"{architecture}.pooling_type", 0):
         return "an embedding model, which cannot write text"
-    if header.tensor_count == 0:
-        return "a vocabulary without weights"
-    if header.split_count <= 1 and "token_embd.weight" not in header.tensor_sizes:
+    if not header.metadata.get(f"{architecture}.attention.causal", True):
+        return "a model that does not write token after token"
+    if header.tensor_count and header.split_count <= 1 and "token_embd.weight" not in header.tensor_sizes:
         return "a part of a model, without the table of its tokens"
     return ""
