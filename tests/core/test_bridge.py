@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,185 +13,22 @@ from hypothesis import strategies as st
 from localspec.drafters.base import Needs
 from localspec.drafters.bridge import TextBridge
 from localspec.drafters.model import ModelDrafter
-from localspec.drafters.retokenized import Retokenized, Texts, ends_in, whole_characters
+from localspec.drafters.retokenized import Texts, whole_characters
 from localspec.runtime.loading import LoadedModel, load
-from localspec.runtime.model import LlamaModel
-from localspec.runtime.vocabulary import vocabulary
 from localspec.testing import ScriptedModel
 from localspec.types import EMPTY_DRAFT, Budget, Draft, EngineOptions, Outcome
 from localspec.verify import GreedyDrawing
-
-EURO = "€".encode()
-BYTES = [bytes([byte]) for byte in range(256)]
-WORDS = [
-    b" y",
-    b"ab",
-    b"abc",
-    b" a",
-    b" b",
-    b" ab",
-    b"cd",
-    b"def",
-    b"  ",
-    b"    ",
-    b"\n ",
-    b". ",
+from tests.core.made_up import (
     EURO,
-    EURO[:2],
-]
-OTHERS = [
-    b"bc",
-    b"abcd",
-    b" d",
-    b" abc",
-    b"ef",
-    b"\n\n",
-    b"\n    ",
-    b" " + EURO,
-    EURO[1:],
-    b"e.",
-    b"a" + EURO,
-]
-
-
-class MadeUp:
-    """A vocabulary that takes the longest token that fits, as those of RWKV do.
-
-    Args:
-        words: texts of its tokens; the single bytes come with them.
-        control: spelled texts of control tokens, the first ids; "<s>" begins texts, "<e>" ends replies.
-        space: whether a space is put before every piece of text, as SentencePiece does.
-    """
-
-    def __init__(
-        self, words: Sequence[bytes] = (), control: Sequence[str] = (), *, space: bool = False
-    ) -> None:
-        self.control = list(control)
-        self.pieces = [b""] * len(control) + list(dict.fromkeys([*BYTES, *words]))
-        self.ids = {piece: token for token, piece in enumerate(self.pieces) if piece}
-        self.longest = max(map(len, self.pieces))
-        self.space = space
-
-    @property
-    def eog_tokens(self) -> frozenset[int]:
-        return frozenset(token for token, text in enumerate(self.control) if text == "<e>")
-
-    def token_bytes(self, token: int) -> bytes:
-        return self.pieces[token]
-
-    def token_text(self, token: int) -> str:
-        return (
-            self.control[token]
-            if token < len(self.control)
-            else self.pieces[token].decode("utf-8", "replace")
-        )
-
-    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        tokens = [self.control.index("<s>")] if add_special and "<s>" in self.control else []
-        for special, part in self._parts(text, parse_special):
-            if special:
-                tokens.append(self.control.index(part))
-            else:
-                tokens += self._plain((" " if self.space else "") + part)
-        return tokens
-
-    def _parts(self, text: str, parse: bool) -> Iterator[tuple[bool, str]]:
-        while text:
-            found = (
-                min((text.find(one), one) for one in self.control if one in text)
-                if parse and any(one in text for one in self.control)
-                else (len(text), "")
-            )
-            if found[0]:
-                yield False, text[: found[0]]
-            if found[1]:
-                yield True, found[1]
-            text = text[found[0] + len(found[1]) :]
-
-    def _plain(self, text: str) -> Iterator[int]:
-        data, at = text.encode(), 0
-        while at < len(data):
-            size = next(n for n in range(self.longest, 0, -1) if data[at : at + n] in self.ids)
-            yield self.ids[data[at : at + size]]
-            at += size
-
-    def of(self, text: str) -> list[int]:
-        return self.tokenize(text, add_special=False, parse_special=True)
-
-    def said(self, tokens: Sequence[int]) -> bytes:
-        return b"".join(self.pieces[token] or self.control[token].encode() for token in tokens)
-
-
-class SplitsWords(MadeUp):
-    """One that splits text into words first, each with the space before it, as GPT-2's does."""
-
-    def _plain(self, text: str) -> Iterator[int]:
-        for part in re.findall(r" ?\w+|\s+(?!\S)|\s+|[^\w\s]+", text):
-            yield from super()._plain(part)
-
-
-class Scripted:
-    """Drafts what it is told to, and holds the sequence that it was shown."""
-
-    name, needs, remembers = "scripted", Needs.TOKENS, False
-
-    def __init__(self, say: Callable[[list[int]], Sequence[int]] = lambda tokens: ()) -> None:
-        self.say = say
-        self.tokens: list[int] = []
-        self.cuts: list[int] = []
-        self.budgets: list[Budget] = []
-        self.outcomes: list[Outcome] = []
-
-    def begin(self, tokens: Sequence[int]) -> None:
-        self.tokens = list(tokens)
-
-    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
-        assert list(tokens) == self.tokens
-        self.budgets.append(budget)
-        said = tuple(self.say(self.tokens))[: budget.tokens]
-        confidence = tuple(0.9**place for place in range(1, len(said) + 1))
-        return Draft.chain(said, source=self.name, confidence=confidence)
-
-    def commit(self, outcome: Outcome) -> None:
-        self.tokens += outcome.tokens
-        self.outcomes.append(outcome)
-
-    def cut(self, length: int) -> None:
-        assert length <= len(self.tokens)
-        self.cuts.append(length)
-        del self.tokens[length:]
-
-    def close(self) -> None:
-        self.tokens = []
-
-
-def bridge(
-    target: MadeUp, draft: MadeUp, say: Callable[[list[int]], Sequence[int]] = lambda tokens: ()
-) -> tuple[TextBridge, Scripted]:
-    inner = Scripted(say)
-    return TextBridge(inner, target, draft), inner
-
-
-def commit(drafter: TextBridge, tokens: Sequence[int]) -> None:
-    """What was said is shown to the draft model when it is asked for a draft."""
-    drafter.commit(Outcome(tuple(tokens), 0, 0))
-    drafter.propose([], Budget(1))
-
-
-words = st.lists(st.sampled_from(WORDS + OTHERS), unique=True)
-plain = st.builds(MadeUp, words, space=st.booleans())
-marked = st.builds(MadeUp, words, st.sampled_from([(), ("<s>",), ("<s>", "<e>"), ("<e>", "<t>")]))
-vocabularies = plain | marked
-
-
-@st.composite
-def sessions(draw: st.DrawFn) -> tuple[MadeUp, MadeUp, list[list[int]], random.Random]:
-    """Two vocabularies, and what the target says piece by piece: any tokens, whole characters or not."""
-    target, draft = draw(vocabularies), draw(vocabularies)
-    token = st.integers(0, len(target.pieces) - 1)
-    said = draw(st.lists(st.lists(token, max_size=6), min_size=1, max_size=12))
-    return target, draft, said, random.Random(draw(st.integers(0, 99)))
-
+    PROSE,
+    MadeUp,
+    SplitsWords,
+    bridge,
+    commit,
+    plain,
+    sessions,
+    words,
+)
 
 # --- what the draft model is shown
 
@@ -540,38 +376,7 @@ def test_nothing_is_done_while_no_drafts_are_wanted() -> None:
     assert inner.tokens == draft.of("abcde")
 
 
-# --- the parts
-
-
-def test_ends_of_pieces() -> None:
-    assert ends_in(b"ab cd", [b"ab", b" ", b"cd"]) == [2, 3, 5]
-    assert ends_in(b"ab cd", [b" ab", b" cd"]) == [2, 5]
-    # A piece that is not in the text cannot be told from what stands there.
-    assert ends_in(b"abc", [b"<unk>", b"c"]) == [3, 3]
-    assert whole_characters(b"a" + EURO[:2]) == b"a"
-
-
-@given(words, st.lists(st.text("abcdef. \n€", max_size=30), max_size=12), st.data())
-def test_retokenized_after_cuts(known: list[bytes], texts: list[str], data: st.DataObject) -> None:
-    made_up = MadeUp(known)
-    running, text = Retokenized(Texts(made_up)), ""
-    for piece in texts:
-        text = text[: data.draw(st.integers(0, len(text)))]
-        running.cut(len(text.encode()))
-        before = list(running.tokens)
-        text += piece
-        kept = running.append(piece.encode())
-        assert running.tokens == made_up.of(text)
-        assert running.tokens[:kept] == before[:kept]
-
-
 # --- the real model
-
-PROSE = (
-    "A bicycle stays upright because its rider steers it, a little to the left and a little to the right.\n\n"
-    "def lean(angle: float) -> float:\n    if angle < 0.1:\n        return 0.0\n    return angle * 2\n\n"
-    "1. Café au lait, 2 €\n2. Crème brûlée — 12,50 €\n3. 🦊🦊 naïve\tfoxes…   and    spaces.\n"
-)
 
 
 @pytest.fixture(scope="module")
@@ -581,25 +386,6 @@ def pair(smollm2_path: Path) -> Iterator[tuple[LoadedModel, LoadedModel]]:
     yield both
     for one in both:
         one.close()
-
-
-@pytest.fixture(scope="module")
-def real(smollm2_path: Path) -> Iterator[LlamaModel]:
-    with vocabulary(smollm2_path) as loaded:
-        yield loaded
-
-
-@pytest.mark.model
-@settings(max_examples=25)
-@given(st.data())
-def test_a_real_tokenizer_piece_by_piece(real: LlamaModel, data: st.DataObject) -> None:
-    text = "".join(data.draw(st.lists(st.sampled_from(PROSE.split(" ")), max_size=40)))
-    text = " ".join([PROSE, text])
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=20)))
-    running = Retokenized(Texts(real))
-    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
-        running.append(text[start:end].encode())
-    assert running.tokens == real.tokenize(text, add_special=True, parse_special=True)
 
 
 @pytest.mark.model
