@@ -111,7 +111,7 @@ def plan_copy(source: Resolved, file_type: str, output: Path | None = None) -> C
     assert source.path is not None  # noqa: S101 - the caller fetched it
     header = read_header(source.path)
     name = f"{_plain(source.name)}-{kind}"
-    path = _checked(output) if output is not None else _own_folder() / f"{name}.gguf"
+    path = _checked(output) if output is not None else (_own_folder() / f"{name}.gguf").absolute()
     known = own.entry_of(name)
     if known is not None and not own.is_file_of(known, path):
         raise UsageError(

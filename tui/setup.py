@@ -113,8 +113,10 @@ class Setup:
 
     def choose_model(self, model: Resolved) -> bool:
         """Change to another model; False where there is none to go on with meanwhile: then begin anew."""
-        # The files of the drafter are here: it was loaded, or chosen from what is installed.
-        wanted = WantedFiles(model, self.options)
+        # Draft models that were chosen later are here; those of the beginning may have yet to be fetched.
+        files = self.options.draft.files
+        drafts = {name: one for name, one in self._launch.files.drafts.items() if name in files}
+        wanted = WantedFiles(model, self.options, drafts)
         if self._state.info is None and (self._files is None or not self._starting):
             self._wanted, self._files, self._change = wanted, None, None
             return False

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,9 +149,8 @@ def quantize(
     found = registry.resolve(name)
     if found.path is None:
         typer.echo(f"Fetching {found.name}.", err=True)
-        with progress_display() as show_progress:
-            file_of(found, show_progress)
-        found = registry.resolve(name)
+    with progress_display() as show_progress:
+        found = replace(found, path=file_of(found, show_progress))
     wanted = model_copies.plan_copy(found, file_type, output)
     typer.echo(f"Making {wanted.name} of {found.name}, about {_size(wanted.size)}.", err=True)
     line = StatusLine()

@@ -227,6 +227,9 @@ class ChatScreen(Screen[None]):
         except LocalspecError as error:
             self.show_note(str(error), "error")
             return
+        if self.chat.ready and model.path is not None and model.path == self.chat.setup.file:
+            self.hint(f"{self.chat.setup.name} answers already.")
+            return
         self.chat.choose_model(model)
         self._acted()
 

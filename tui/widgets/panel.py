@@ -41,7 +41,8 @@ def panel_rows(state: LiveState, width: int, height: int) -> list[Row]:
     if height - needed < len(times) + 6:
         times = _times_in_short(state, width)
     spare = height - needed - len(times) - 1
-    if spare >= len(advice) + 3:
+    # Why there are no drafts is worth more than bars of none.
+    if spare >= len(advice) + (3 if state.speculating else 0):
         spare -= len(advice)
     else:
         advice = []
@@ -65,6 +66,8 @@ def line_row(state: LiveState, width: int) -> Row:
         [(figures.decimal(state.reply.acceptance_length), "value"), (" per pass", "muted")],
         [("context ", "muted"), (_context_text(state), "value")],
     ]
+    if state.speculating is False and state.reason:
+        parts.insert(3, [(f"off: {state.reason}", "muted")])
     memory = _headline_memory(state.memory)
     if memory is not None:
         name, used, total = memory
