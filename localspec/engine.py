@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from localspec.calibration.costs import SOME_TEXT
 from localspec.calibration.loading import pass_costs
 from localspec.chat.template import ChatTemplate
 from localspec.constrained import ConstrainedSampler
@@ -47,9 +48,6 @@ logger = logging.getLogger(__name__)
 
 _MEMORY_EVERY_S = 2.0
 _REASON_EVERY_S = 0.3
-_SOME_TEXT = "The ferry leaves the island at seven, long before the shops on the quay open. "
-"""What passes are measured with while nothing has been said."""
-_SOME_TOKENS = 256
 
 
 def _nothing(event: Event) -> None:
@@ -170,10 +168,10 @@ class Engine:
         if not (self._calibrates and self._drafting.enabled):
             return False
         tokens = self.session.tokens or self._loaded.model.tokenize(
-            _SOME_TEXT, add_special=True, parse_special=False
+            SOME_TEXT, add_special=True, parse_special=False
         )
         try:
-            return self._costs.measure(self._loaded.context, tokens[-_SOME_TOKENS:])
+            return self._costs.measure(self._loaded.context, tokens)
         except EngineError:
             logger.exception("calibration failed")
             self._calibrates = False

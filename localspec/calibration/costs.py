@@ -16,6 +16,12 @@ logger = logging.getLogger(__name__)
 BUCKETS = (512, 2048, 8192)
 """Tokens in the cache at which another curve begins: reading the cache is a part of every pass."""
 
+SOME_TEXT = "The ferry leaves the island at seven, long before the shops on the quay open. "
+"""What passes are measured with while nothing has been said."""
+
+_MOST_TOKENS = 256
+"""Of the text that passes take their tokens from, the newest."""
+
 _SURE = 8
 """Passes of a width after which what they show is kept."""
 
@@ -65,7 +71,7 @@ class PassCosts:
         if bucket in self._finished or (bucket in self._measured and self._measured[bucket].complete):
             return False
         if self._calibration is None or self._calibration[0] != bucket:
-            self._calibration = (bucket, IdleCalibration(context, tokens))
+            self._calibration = (bucket, IdleCalibration(context, tokens[-_MOST_TOKENS:]))
         calibration = self._calibration[1]
         calibration.step()
         if not calibration.done:
