@@ -2,8 +2,8 @@
 
 Estimated are the buffers that llama.cpp itself reports when it loads a model (weights, a second copy of
 those that it lays out anew for the CPU, KV cache, compute buffer, output buffer), and what it does not report
-(tables of the vocabulary, scratch memory of the CPU's kernels). The sum is what a process grows by once it
-has read a full batch; right after loading it is less, because memory counts from its first use on.
+(tables of the vocabulary, scratch memory of the CPU's kernels, graphs). The sum is what a process grows by
+once it has read a full batch; right after loading it is less, because memory counts from its first use on.
 `benchmarks/memory_estimate.py` compares both with real loads.
 
 Not known from a header, and not contained: what a GPU's driver takes for itself, in the system's memory and
@@ -38,6 +38,9 @@ _INPUT = ("token_embd", "per_layer_token_embd", "position_embd", "token_types")
 
 _TOKEN_BYTES = {"none": 0, "no_vocab": 0, "llama": 160, "bert": 160, "gpt2": 340, "gemma4": 385, "t5": 530}
 """Measured bytes of a vocabulary's tables, an entry, by kind of tokenizer; merges make the difference."""
+
+_FIXED_BYTES = 4 * 2**20
+"""Measured: graphs, batches, and what the C library's allocator keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,9 @@ class ModelShape:
         host += Sizes(
             compute_bytes=max(layers if first > 0 else inputs, logits if first > self.layers else 0),
             output_bytes=self._vocabulary * output_rows * 4,
-            other_bytes=self.header.vocabulary * _TOKEN_BYTES.get(self.header.tokenizer, 340) + scratch,
+            other_bytes=_FIXED_BYTES
+            + self.header.vocabulary * _TOKEN_BYTES.get(self.header.tokenizer, 340)
+            + scratch,
         )
         if gpu_layers > 0:
             gpu += Sizes(compute_bytes=max(layers, logits) * gpus)

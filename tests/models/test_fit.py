@@ -102,7 +102,7 @@ def test_which_layers_keep_what():
 def test_a_header_that_says_nothing_has_no_memory_to_speak_of(tmp_path: Path):
     path = tmp_path / "odd.gguf"
     path.write_bytes(gguf_bytes({"general.architecture": "novel"}, tensors=()))
-    assert sizes(read_header(path), context=8192).total_bytes < 9 * MIB
+    assert sizes(read_header(path), context=8192).total_bytes < 13 * MIB
 
 
 def test_a_model_in_several_files_counts_whole(tmp_path: Path):
