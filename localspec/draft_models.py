@@ -41,7 +41,7 @@ class DraftModels:
     @property
     def notes(self) -> list[str]:
         """What is to be said about the models that are loaded, in a sentence each."""
-        return [fit.note for _, fit in self._loaded.values() if fit.note]
+        return [note for loaded, fit in self._loaded.values() for note in (fit.note, loaded.note) if note]
 
     @property
     def infos(self) -> tuple[DraftModelInfo, ...]:

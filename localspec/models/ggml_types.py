@@ -84,7 +84,7 @@ FILE_TYPES: dict[int, str] = {
 }
 """Names of whole-file quantizations by the number in `general.file_type`."""
 
-_KV_TYPES = {
+KV_TYPES = {
     "f32": 0,
     "f16": 1,
     "bf16": 30,
@@ -99,5 +99,5 @@ _KV_TYPES = {
 
 def bytes_per_element(name: str) -> float:
     """Average size of one element of a KV cache of that type; raises `KeyError` for one that has no cache."""
-    block, size = TENSOR_TYPES[_KV_TYPES[name.lower()]]
+    block, size = TENSOR_TYPES[KV_TYPES[name.lower()]]
     return size / block

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from localspec.errors import EngineError, NotEnoughMemoryError, RollbackRefusedError, UsageError
+from localspec.models.ggml_types import KV_TYPES
 from localspec.runtime.branches import Branches
 from localspec.runtime.library import forget_errors, lib, recent_errors
 from localspec.runtime.load import SpareCores
@@ -21,17 +22,6 @@ from localspec.types import Draft, Rows
 
 MAX_ROWS = 128
 """Rows of logits a pass at most. The output buffer is reserved for this many: 75 MB at 152k tokens."""
-
-KV_TYPES = {
-    "f32": "GGML_TYPE_F32",
-    "f16": "GGML_TYPE_F16",
-    "bf16": "GGML_TYPE_BF16",
-    "q8_0": "GGML_TYPE_Q8_0",
-    "q5_1": "GGML_TYPE_Q5_1",
-    "q5_0": "GGML_TYPE_Q5_0",
-    "q4_1": "GGML_TYPE_Q4_1",
-    "q4_0": "GGML_TYPE_Q4_0",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +92,7 @@ class LlamaContext:
         params.kv_unified = True
         params.n_threads = params.n_threads_batch = self._threads
         params.flash_attn_type = -1 if flash_attention is None else int(flash_attention)
-        params.type_k = params.type_v = getattr(low, KV_TYPES[kv_type])
+        params.type_k = params.type_v = KV_TYPES[kv_type]
         forget_errors()
         self._handle: Any = low.llama_init_from_model(model.handle, params)
         if not self._handle:

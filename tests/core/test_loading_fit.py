@@ -12,9 +12,9 @@ import pytest
 
 from localspec.errors import NotEnoughMemoryError
 from localspec.models.fit import ROWS, Machine, sizes
-from localspec.models.ggml_types import TENSOR_TYPES
+from localspec.models.ggml_types import KV_TYPES, TENSOR_TYPES
 from localspec.runtime import loading
-from localspec.runtime.context import KV_TYPES, MAX_ROWS
+from localspec.runtime.context import MAX_ROWS
 from localspec.runtime.devices import repacked_types
 from localspec.runtime.library import forget_buffers, lib, taken_buffers
 from localspec.runtime.loading import LoadedModel, describe, free_memory, load, load_draft
@@ -53,7 +53,7 @@ def buffers_of(path: Path, **settings: Any) -> dict[str, float]:
     context.n_batch = context.n_ubatch = min(settings.get("batch", 512), settings["context"])
     context.n_outputs_max, context.n_seq_max, context.kv_unified = MAX_ROWS, MAX_LEAVES, True
     context.flash_attn_type = 0 if settings.get("flash_attention") is False else -1
-    context.type_k = context.type_v = getattr(low, KV_TYPES[settings.get("kv_type", "f16")])
+    context.type_k = context.type_v = KV_TYPES[settings.get("kv_type", "f16")]
     handle = low.llama_init_from_model(model, context)
     assert handle
     low.llama_free(handle)

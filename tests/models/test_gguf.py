@@ -189,7 +189,7 @@ def test_sizes_are_those_of_the_library() -> None:
     for kind, (block, size) in ggml_types.TENSOR_TYPES.items():
         assert (library.ggml_blck_size(kind), library.ggml_type_size(kind)) == (block, size)
     for name in ("f16", "q8_0", "q4_0", "bf16", "iq4_nl"):
-        kind = ggml_types._KV_TYPES[name]
+        kind = ggml_types.KV_TYPES[name]
         assert library.ggml_type_name(kind).decode() == name
         assert ggml_types.bytes_per_element(name) == pytest.approx(
             library.ggml_type_size(kind) / library.ggml_blck_size(kind)
