@@ -21,6 +21,7 @@ FIGURES: Pairs = (
     ("gain", "the whole reply's speed over that without drafts"),
     ("accepted", "share of the drafted tokens that the model agreed with"),
     ("tokens per pass", "tokens gained from each run of the model, its own included; 1 without drafts"),
+    ("NAME  CPU, CUDA …", "a draft model, and the device that its layers are on; 12/24: so many of them"),
     ("1, 2, 3 …", "how often the first, second, third … drafted token was accepted"),
     ("draft, verify", "time spent guessing and time spent checking, per token"),
     ("context", "tokens that the model remembers now, of those that it can"),
