@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from localspec.target import Vocabulary
 
@@ -125,7 +126,12 @@ def ends_in(text: bytes, pieces: Iterable[bytes]) -> list[int]:
 
     Some tokenizers put a space before the text and after every control token, which is then not in the text.
     """
-    ends: list[int] = []
+    pieces = list(pieces)
+    ends = list(accumulate(map(len, pieces)))
+    extra = ends[-1] - len(text) if ends else 0
+    if extra in (0, 1) and b"".join(pieces)[extra:] == text:
+        return [end - extra for end in ends]
+    ends.clear()
     at = 0
     for piece in pieces:
         if text.startswith(piece, at):

@@ -18,14 +18,18 @@ from tests.core.made_up import EURO, PROSE, MadeUp, words
 def test_ends_of_pieces() -> None:
     assert ends_in(b"ab cd", [b"ab", b" ", b"cd"]) == [2, 3, 5]
     assert ends_in(b"ab cd", [b" ab", b" cd"]) == [2, 5]
+    assert ends_in(b"  a", [b" ", b" ", b" a"]) == [0, 1, 3]
+    assert ends_in(b"a<t>b", [b" a", b"<t>", b" b"]) == [1, 4, 5]
     # A piece that is not in the text cannot be told from what stands there.
     assert ends_in(b"abc", [b"<unk>", b"c"]) == [3, 3]
     assert whole_characters(b"a" + EURO[:2]) == b"a"
 
 
-@given(words, st.lists(st.text("abcdef. \n€", max_size=30), max_size=12), st.data())
-def test_retokenized_after_cuts(known: list[bytes], texts: list[str], data: st.DataObject) -> None:
-    made_up = MadeUp(known)
+@given(words, st.booleans(), st.lists(st.text("abcdef. \n€", max_size=30), max_size=12), st.data())
+def test_retokenized_after_cuts(
+    known: list[bytes], space: bool, texts: list[str], data: st.DataObject
+) -> None:
+    made_up = MadeUp(known, space=space)
     running, text = Retokenized(Texts(made_up)), ""
     for piece in texts:
         text = text[: data.draw(st.integers(0, len(text)))]
