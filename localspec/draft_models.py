@@ -10,7 +10,12 @@ from localspec.drafters.bridge import TextBridge
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import IncompatibleError
 from localspec.messages import DraftModelInfo
-from localspec.models.compat import SAME, Compatibility, check_draft_file, compare_vocabularies
+from localspec.models.compat import (
+    Compatibility,
+    check_draft_file,
+    compare_headers,
+    compare_vocabularies,
+)
 from localspec.models.gguf import read_header
 from localspec.runtime.loading import LoadedModel, load_draft
 from localspec.runtime.vocabulary import vocabulary, vocabulary_facts
@@ -53,6 +58,8 @@ class DraftModels:
                 gpu_layers=min(loaded.gpu_layers, loaded.model.layers),
                 backend=loaded.backend,
                 through_text=fit.verdict == "text",
+                memory_estimated=loaded.footprint.buffers_bytes,
+                memory_used=loaded.used_bytes,
             )
             for name, (loaded, fit) in self._loaded.items()
         )
@@ -71,12 +78,18 @@ class DraftModels:
         loaded.context.clear()
         model = self._target.model
         label = Path(name).name
-        if fit.verdict == "same":
-            size = model.vocabulary_size
-            return ModelDrafter(loaded.context, size, GreedyDrawing(), name=label, window=options.window)
+        own, window = loaded.model.vocabulary_size, options.window
+        same = fit.verdict == "same"
         inner = ModelDrafter(
-            loaded.context, loaded.model.vocabulary_size, GreedyDrawing(), name=label, window=options.window
+            loaded.context,
+            model.vocabulary_size if same else own,
+            GreedyDrawing(),
+            name=label,
+            window=window,
+            known=own,
         )
+        if same:
+            return inner
         return TextBridge(inner, target=model, draft=loaded.model)
 
     def keep_only(self, names: tuple[str, ...]) -> None:
@@ -91,9 +104,8 @@ class DraftModels:
     def _load(self, path: Path, options: DraftOptions) -> tuple[LoadedModel, Compatibility]:
         header, target = read_header(path), read_header(self._target.model.path)
         check_draft_file(header, target=target)
-        if header.fingerprint == target.fingerprint:
-            fit = SAME
-        else:
+        fit = compare_headers(target, header)
+        if fit is None:
             with vocabulary(path) as draft:
                 facts = vocabulary_facts(draft)
             fit = compare_vocabularies(vocabulary_facts(self._target.model), facts)

@@ -51,7 +51,8 @@ class MemoryUse:
 class DraftModelInfo:
     """A draft model: its name within `--draft`, and where its layers are.
 
-    `through_text` says that its vocabulary is another one, so that drafts are translated.
+    `through_text` says that its vocabulary is another one, so that drafts are translated. Memory as for
+    `ModelInfo`.
     """
 
     name: str
@@ -59,6 +60,8 @@ class DraftModelInfo:
     gpu_layers: int
     backend: str
     through_text: bool = False
+    memory_estimated: int = 0
+    memory_used: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,9 +145,8 @@ class CostController:
         """See `Advice.more`."""
         model, size = self._model(draft.source), len(draft)
         wanted = self._account > 0 and self._promising(model, draft)
-        # To find out whether it pays, part of the account is there to be lost.
-        if not (wanted or model.known) and size < _FIRST_DRAFT:
-            wanted = self._account > _START / 2
+        if not (wanted or model.known):
+            wanted = self._affordable(model, size)
         # What does not pay is still looked at, a little of it.
         if not wanted and ((size == 0 and self._looks <= 0) or (self._looking and size < _LOOK)):
             wanted = self._looking = True
@@ -221,6 +220,13 @@ class CostController:
         most = costs[0] * (1.0 + self._stake(survival[0] if survival else model.chance))
         here, there = model.best_ahead(draft, survival, costs, most)
         return there > here * (1.0 if survival else MARGIN)
+
+    def _affordable(self, model: DraftPasses, size: int) -> bool:
+        """Whether one more token of an unknown model may be tried: half of the first account is for that."""
+        if model.seconds is None:
+            return size == 0
+        spent = (size + 1) * model.seconds / self.cost(1)
+        return size < _FIRST_DRAFT and spent <= self._account - _START / 2
 
     def _stake(self, chance: float) -> float:
         """Passes over one token that a draft may cost whose first token has the probability `chance`.

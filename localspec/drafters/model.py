@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from localspec.drafters.base import Needs
-from localspec.target import TargetContext
+from localspec.target import Outputs, TargetContext
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Drawing, Drawn, Outcome, Rows
 
 _UNUSED = 64
@@ -37,6 +37,7 @@ class ModelDrafter:
         greedy: draws where the budget has no drawing.
         name: what telemetry calls it.
         window: tokens that it looks back on at most; None: as many as its cache holds.
+        known: tokens that the draft model has; it reads another one in the place of those beyond. None: all.
     """
 
     needs = Needs.TOKENS
@@ -50,6 +51,7 @@ class ModelDrafter:
         *,
         name: str = "model",
         window: int | None = None,
+        known: int | None = None,
     ) -> None:
         self.name = name
         self._context = context
@@ -57,6 +59,7 @@ class ModelDrafter:
         self._greedy = greedy
         self._window = min(max(window or context.capacity, _NARROWEST), context.capacity)
         self._tokens: list[int] = []
+        self._known = vocabulary if known is None else known
         self._start = 0
         self._ahead: list[int] = []
         self._unused = 0
@@ -98,7 +101,7 @@ class ModelDrafter:
                 Draft.chain(chain, source=self.name, confidence=tuple(confidence))
             ):
                 break
-            row = self._row(self._context.decode(chain[-1:], "all"))
+            row = self._row(self._decode(chain[-1:], "all"))
             self._ahead.append(chain[-1])
         if budget.leaves > 1:
             return _branched(drawn, budget, self.name)
@@ -161,7 +164,7 @@ class ModelDrafter:
             self._start = max(count - self._window // 2, 0)
         while self._end < count:
             piece = self._tokens[self._end : min(count, self._end + self._context.max_batch)]
-            self._context.decode(piece, "none")
+            self._decode(piece, "none")
 
     def _catch_up(self, ahead: int) -> Rows:
         """The row after the last token, with room for `ahead` more."""
@@ -173,7 +176,13 @@ class ModelDrafter:
         if missing > _ROWS:
             self._read(size - 1)
             missing = 1
-        return self._row(self._context.decode(self._tokens[size - missing :], "all"))
+        return self._row(self._decode(self._tokens[size - missing :], "all"))
+
+    def _decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
+        if self._known < self._vocabulary:
+            # What the draft model has no token for, hardly ever said, it reads as its first one.
+            tokens = [token if token < self._known else 0 for token in tokens]
+        return self._context.decode(tokens, outputs)
 
     def _row(self, rows: Rows) -> Rows:
         """The last row, as wide as the target's."""

@@ -14,6 +14,7 @@ from localspec.drafters.model import ModelDrafter
 from localspec.drafters.suffix import SuffixDrafter
 from localspec.sampling import Sampler
 from localspec.session import Reply, Session, StopRules
+from localspec.target import Outputs
 from localspec.testing import OracleDrafter, ScriptedModel
 from localspec.text import ReplyText
 from localspec.types import Budget, Draft, Outcome, SamplingParams
@@ -395,3 +396,19 @@ def test_random_budgets_keep_the_cache_in_step() -> None:
         list(session.reply(Sampler(SAMPLINGS["T=1"]), StopRules(max_tokens=dice.randint(1, 90)), reply))
         text = [*session.tokens, 7, 8, 9] if turn % 3 else [*session.tokens[: dice.randint(2, 30)], 12]
     assert isinstance(reply, Reply)
+
+
+def test_tokens_that_the_draft_model_does_not_have_are_read_as_others() -> None:
+    """The target may have up to 128 tokens more; one of them being said ends nothing."""
+
+    class Narrow(ScriptedModel):
+        def decode(self, tokens: Sequence[int], outputs: Outputs) -> np.ndarray:
+            assert all(token < VOCABULARY - 8 for token in tokens)
+            return super().decode(tokens, outputs)
+
+    draft = Narrow(VOCABULARY - 8, eog_logit=-30.0)
+    drafter = drafter_on(draft, known=VOCABULARY - 8)
+    plain, _, _ = generate(scripted(), drafter_on(scripted()), SAMPLINGS["T=1"], RULES, length=0)
+    assert max(plain.token_ids) >= VOCABULARY - 8
+    reply, _, _ = generate(scripted(), drafter, SAMPLINGS["T=1"], RULES, length=4)
+    assert reply.token_ids == plain.token_ids

@@ -30,12 +30,16 @@ class LiveLine(Rows):
         self.show([line_row(state, self.size.width)])
 
 
+_TALL = 30
+"""Rows of a panel that has room for what is good to know."""
+
+
 def panel_rows(state: LiveState, width: int, height: int) -> list[Row]:
     """Rows of the panel; sections shrink before one is lost."""
     speed = _speed(state, width)
     speculation = _speculation(state, width)
     times = _times(state, width)
-    gauges = [*_context(state, width), BLANK_ROW, *_memory(state.memory, width)]
+    gauges = [*_context(state, width), BLANK_ROW, *_memory(state, width, whole=height >= _TALL)]
     advice = _advice(state, width)
     needed = len(speed) + len(speculation) + len(gauges) + 2
     if height - needed < len(times) + 6:
@@ -221,7 +225,9 @@ def _context(state: LiveState, width: int) -> list[Row]:
     return [_heading("CONTEXT", _context_text(state), width), [(filled, style), (rest, "track")]]
 
 
-def _memory(memory: MemoryUse | None, width: int) -> list[Row]:
+def _memory(state: LiveState, width: int, *, whole: bool) -> list[Row]:
+    memory = state.memory
+    planned = _planned(state, width) if whole else []
     gpus = _gpus(memory)
     if gpus:
         rows: list[Row] = []
@@ -236,7 +242,7 @@ def _memory(memory: MemoryUse | None, width: int) -> list[Row]:
             )
             rows.append([(filled, "bar"), (rest, "track")])
         rows.append([(f"measured by {gpus[0].source}", "muted")])
-        return rows
+        return [*rows, *planned]
     used = memory.system_used if memory else None
     total = memory.system_total if memory else None
     share = used / total if used is not None and total else 0.0
@@ -250,7 +256,22 @@ def _memory(memory: MemoryUse | None, width: int) -> list[Row]:
             [(figures.size(memory.engine_rss if memory else None), "value"), (" (psutil)", "muted")],
             width,
         ),
+        *planned,
     ]
+
+
+def _planned(state: LiveState, width: int) -> list[Row]:
+    """What llama.cpp took for the models, beside what was expected of them before they were loaded."""
+    if state.info is None:
+        return []
+    info, drafts = state.info, state.draft_models
+    used = info.memory_used + sum(draft.memory_used for draft in drafts)
+    expected = info.memory_estimated + sum(draft.memory_estimated for draft in drafts)
+    if not used or not expected:
+        return []
+    what = "models" if drafts else "model"
+    value = [(figures.size(used), "value"), (f" ({figures.size(expected)} planned)", "muted")]
+    return [spread([(what, "muted")], value, width)]
 
 
 def _advice(state: LiveState, width: int) -> list[Row]:
