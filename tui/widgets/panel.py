@@ -270,7 +270,7 @@ def _planned(state: LiveState, width: int) -> list[Row]:
     if not used or not expected:
         return []
     what = "models" if drafts else "model"
-    value = [(figures.size(used), "value"), (f" ({figures.size(expected)} planned)", "muted")]
+    value = [(figures.sizes(used, expected), "value"), (" planned", "muted")]
     return [spread([(what, "muted")], value, width)]
 
 
