@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from localspec.cli import common
+from localspec.cli.progress import long_work
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.records import Results
-    from localspec.bench.runner import Progress
 
 INTERRUPTED = 130
 
@@ -197,7 +195,7 @@ def bench(
         paths = find_files(settings, show)
         drafts = find_drafts(settings, show)
         drafts_with = find_peer_draft(settings, show)
-    with interrupts_kept(), _progress() as listen:
+    with interrupts_kept(), long_work() as listen:
         work = Bench(
             settings,
             paths,
@@ -243,52 +241,6 @@ def _check_resume(ctx: typer.Context) -> None:
                 f"--resume goes on with the grid in the file; leave out {parameter.opts[0]}, or start anew "
                 "without --resume."
             )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left on standard error; a line a block where nobody watches."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines().show
-        return
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f} %"),
-        # The names of a user's prompts are no markup.
-        TextColumn("{task.description}", markup=False),
-    )
-    with Bars(*columns, console=console, transient=True) as bars:
-        task = bars.add_task("starting", total=1.0)
-        yield lambda now: bars.update(task, completed=now.done, description=_words(now))
-
-
-class _Lines:
-    """Progress for logs and pipes: a line whenever something else is measured."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def show(self, now: Progress) -> None:
-        """Print what is new."""
-        # A share of the work at the end of the sentence is for those who watch.
-        what = now.what.split(", ")[0] if now.what.endswith("%") else now.what
-        if what != self._last:
-            self._last = what
-            sys.stderr.write(f"{now.done:4.0%}  {_words(now)}\n")
-            sys.stderr.flush()
-
-
-def _words(now: Progress) -> str:
-    if now.seconds_left is None:
-        return now.what
-    minutes, seconds = divmod(round(now.seconds_left), 60)
-    return f"{minutes}:{seconds:02d} left   {now.what}"
 
 
 def _report(results: Results, csv_file: Path | None, markdown_file: Path | None, folder: Path | None) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from localspec.cli import common
+from localspec.cli.progress import long_work
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench.runner import Progress
     from localspec.bench.tasks import Task
     from localspec.tune.records import Tuning
     from localspec.tune.tuner import Wanted
@@ -177,7 +176,7 @@ def _tuned(wanted: Wanted) -> Tuning:
     from localspec.tune.workshop import LlamaWorkshop
 
     workshop = LlamaWorkshop()
-    with interrupts_kept(), _progress() as listen:
+    with interrupts_kept(), long_work(every_s=_LINE_EVERY_S) as listen:
         tuner = Tuner(wanted, workshop, ModelCopies(wanted.path, physical_cores()), listen=listen)
         try:
             tuner.run()
@@ -186,46 +185,6 @@ def _tuned(wanted: Wanted) -> Tuning:
         finally:
             workshop.close()
     return tuner.found
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left on standard error; a line now and then where nobody watches."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines().show
-        return
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
-
-    columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
-    with Bars(*columns, console=console, transient=True) as bars:
-        task = bars.add_task("starting", total=1.0)
-        yield lambda now: bars.update(task, completed=now.done, description=_words(now))
-
-
-class _Lines:
-    """Progress for logs and pipes: a line every few seconds."""
-
-    def __init__(self) -> None:
-        self._last: float | None = None
-
-    def show(self, now: Progress) -> None:
-        """Print what is at work."""
-        import time
-
-        moment = time.monotonic()
-        if self._last is None or moment - self._last >= _LINE_EVERY_S:
-            self._last = moment
-            sys.stderr.write(f"{now.done:4.0%}  {_words(now)}\n")
-            sys.stderr.flush()
-
-
-def _words(now: Progress) -> str:
-    minutes, seconds = divmod(round(now.seconds_left or 0.0), 60)
-    return f"{minutes}:{seconds:02d} left   {now.what}"
 
 
 def _report(found: Tuning, json_file: Path | None) -> None:
