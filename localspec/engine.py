@@ -75,6 +75,7 @@ class Engine:
         options: EngineOptions,
         progress: Callable[[float], None] | None = None,
     ) -> None:
+        Drafting.check(options.draft, options.verify)
         began = time.perf_counter()
         header = read_header(path)
         self._memory = memory_of(options, header.fingerprint)
