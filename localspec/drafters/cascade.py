@@ -46,6 +46,10 @@ class CascadeDrafter:
             if len(best) and not self._promises_more(member, best, budget):
                 continue
             draft = self._extended(member.propose(tokens, budget), budget)
+            if draft.probs:
+                # Drawn tokens are not weighed against others: how sure the later ones are depends on the
+                # earlier ones, so what is left after a choice no longer follows `probs`.
+                return draft
             if not len(best) or (len(draft) and self._rate(draft, budget) > self._rate(best, budget)):
                 best = draft
         return best

@@ -216,6 +216,51 @@ def test_rejection_follows_the_target_with_a_draft_model() -> None:
     assert chisquare(list(seen.values()), probs * count).pvalue > 1e-6
 
 
+class Rated(FixedLength):
+    """Advice under which a draft wins where its model is sure of the tokens after the first."""
+
+    def rate(self, draft: Draft) -> float:
+        return draft.confidence[-1] if draft.source == "model" else 0.25
+
+    def prospect(self, source: str) -> float:
+        return 1.0 if source == "model" else 0.0
+
+
+class Fixed(OracleDrafter):
+    """Drafts the same token always."""
+
+    name = "fixed"
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        del tokens, budget
+        return Draft.chain(self._sequence[:1], source=self.name, confidence=(0.5,))
+
+
+def test_rejection_follows_the_target_in_a_cascade() -> None:
+    """How sure a model is of its second token depends on the first: no draft may be chosen by that."""
+    from scipy.stats import chisquare
+
+    count = 8_000
+    chosen = {"temperature": 1.0, "top_k": 4, "top_p": 1.0, "min_p": 0.0}
+    target, near = scripted(), Near(VOCABULARY, eog_logit=-30.0)
+    ids, probs = Sampler(SamplingParams(**chosen)).distribution(target.row(PROMPT))
+    seen = dict.fromkeys(ids.tolist(), 0)
+    session = Session(
+        target,
+        target,
+        drafter=CascadeDrafter([Fixed(ids[:1].tolist()), drafter_on(near)]),
+        controller=Rated(2),
+        verifier=make_verifier("rejection"),
+    )
+    for seed in range(count):
+        session.prefill(PROMPT)
+        into = Reply(ReplyText(()))
+        for _ in session.reply(Sampler(SamplingParams(**chosen, seed=seed)), StopRules(max_tokens=3), into):
+            break
+        seen[into.token_ids[0]] += 1
+    assert chisquare(list(seen.values()), probs * count).pvalue > 1e-6
+
+
 def test_prompts_are_read_when_drafts_are_wanted() -> None:
     model = scripted()
     drafter = drafter_on(model)
