@@ -121,7 +121,9 @@ class ReplyStream:
             self._status.show(f"reading the prompt {event.done}/{event.total} tokens")
         elif isinstance(event, Note):
             self._status.clear()
-            typer.echo(f"note: {event.text}", err=True)
+            # In a terminal the reply stands on the same line.
+            within = self._last != "\n" and self._out is not None and self._out.isatty()
+            typer.echo(("\n" if within else "") + f"note: {event.text}", err=True)
         elif isinstance(event, Failed):
             if debugging() and event.detail:
                 typer.echo(event.detail, err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from localspec.cli.stream import ReplyStream
+from localspec.messages import Note
 from localspec.stats.recorder import read_steps
 from tests.cli.conftest import Command, environment, scripted_command
 from tests.cli.terminal import run_in_terminal
@@ -367,3 +370,15 @@ def wait_until(true: Any, seconds: float = 20) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_note_within_a_reply_begins_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for out, before in ((Terminal(), "\n"), (io.StringIO(), "")):
+        stream = ReplyStream(None, out)  # type: ignore[arg-type]
+        stream._write("Hello")
+        stream._handle(Note("No drafts."), "model")
+        assert capsys.readouterr().err == f"{before}note: No drafts.\n"
