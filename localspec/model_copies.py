@@ -110,6 +110,8 @@ def plan_copy(source: Resolved, file_type: str, output: Path | None = None) -> C
     kind = check_type(file_type)
     assert source.path is not None  # noqa: S101 - the caller fetched it
     header = read_header(source.path)
+    if header.file_type == kind:
+        raise UsageError(f"{source.name} is {kind} already; choose another type.")
     name = f"{_plain(source.name)}-{kind}"
     path = _checked(output) if output is not None else (_own_folder() / f"{name}.gguf").absolute()
     known = own.entry_of(name)

@@ -117,6 +117,9 @@ class Setup:
         files = self.options.draft.files
         drafts = {name: one for name, one in self._launch.files.drafts.items() if name in files}
         wanted = WantedFiles(model, self.options, drafts)
+        if self._change is not None and self._change.wanted == wanted:
+            # On its way already.
+            return True
         if self._state.info is None and (self._files is None or not self._starting):
             self._wanted, self._files, self._change = wanted, None, None
             return False

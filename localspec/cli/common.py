@@ -276,7 +276,7 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
 
     Args:
         flags: what the user gave.
-        needs_draft: whether a draft model that cannot be had is an error.
+        needs_draft: whether a draft model that was asked for by a flag and cannot be had is an error.
 
     Raises:
         UsageError: an option, a setting, a drafter or a template that cannot be used.
@@ -298,6 +298,8 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     template = None if path is None else read_text(path, "chat template")
     settings = config.merge(config.load_settings(), **given)
     engine = config.engine_options(settings, chat_template=template, remember=True)
+    # One that was set for all models need not suit this one.
+    needs_draft = needs_draft and flags.draft is not None
     drafts = resolve_drafts(engine.draft.spec)
     draft = with_files(engine.draft, drafts)
     check_spec(draft)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from localspec.models.registry import Resolved
 
 app = typer.Typer(
-    help="List, describe, fetch and locate models.", no_args_is_help=True, rich_markup_mode=None
+    help="List, describe and fetch models; make smaller copies, and check which can draft for which.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 NameArgument = Annotated[

@@ -112,6 +112,7 @@ class CostController:
         self._drafting: DraftPasses | None = None
         self._passes = 0
         self._looking = False
+        self._declined: DraftPasses | None = None
 
     def begin(self) -> None:
         """A new reply: drafts of the one before are no longer judged, and its acceptance counts less."""
@@ -122,7 +123,11 @@ class CostController:
     def reason(self) -> str:
         """What it expects of the newest draft, and what that would have to be at least."""
         if self._account <= 0:
-            return f"paused: drafts did not pay lately{self._expectation()}"
+            # What is expected of the newest draft is a reason only where it says the same.
+            hopeful = self._plan is not None and self._plan.pays
+            return f"paused: drafts did not pay lately{'' if hopeful else self._expectation()}"
+        if self._declined is not None:
+            return f"off{self._price(self._declined)}"
         if self._plan is None:
             return "on, at the length that pays"
         return f"{'on' if self._plan.pays else 'off'}{self._expectation()}"
@@ -150,6 +155,7 @@ class CostController:
         # What does not pay is still looked at, a little of it.
         if not wanted and ((size == 0 and self._looks <= 0) or (self._looking and size < _LOOK)):
             wanted = self._looking = True
+        self._declined = None if wanted or size else model
         if wanted:
             self._drafting = model
             self._passes += 1
@@ -190,8 +196,11 @@ class CostController:
 
     def update(self, stats: StepStats) -> None:
         """Learn what the step cost."""
+        moved = self.cost.moving(stats.drafted + 1)
         self.cost.observe(stats.drafted + 1, stats.verify_ns * 1e-9)
         one = self.cost(1)
+        if stats.drafted:
+            self._book(-moved / one)
         spent = stats.draft_ns * 1e-9
         if self._drafting is not None:
             self._drafting.took(spent, self._passes)
@@ -245,11 +254,11 @@ class CostController:
         expected, most = 1.0, (1.0 + stake) * one
         for length, chance in enumerate(survival, start=1):
             expected += chance
-            cost = costs[length]
+            cost = costs[length] + self.cost.moving(length + 1)
             # No end of the search: sixteen tokens may cost less than nine.
             if cost <= most and expected / (draft_s + cost) > best_rate:
                 best, best_rate, promised = length, expected / (draft_s + cost), expected
-        pays = best_rate > MARGIN / (draft_s + one)
+        pays = best_rate > MARGIN / (draft_s + one + self.cost.moving(1))
         self._plan = _Plan(best, promised, pays=pays)
         return best if pays else 0
 
@@ -261,6 +270,13 @@ class CostController:
         if self._drafting is not None:
             return self._passes * (self._drafting.seconds or 0.0)
         return self._draft_s
+
+    def _price(self, model: DraftPasses) -> str:
+        """Why a draft model is not asked: what its tokens cost, and how often the first one comes true."""
+        if model.seconds is None:
+            return ""
+        each = model.seconds / self.cost(1)
+        return f", a draft token takes {each:.2f} passes: acceptance {100 * model.chance:.0f} % does not pay"
 
     def _expectation(self) -> str:
         """Acceptance as expected and at break-even, of the newest draft at its best length."""

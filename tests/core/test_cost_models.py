@@ -185,3 +185,12 @@ def test_adaspec_stops_where_the_goodput_would_fall() -> None:
     policy.mean = 0.8
     assert policy.more(Draft.chain([1], confidence=(0.72,)))
     assert not policy.more(Draft.chain([1], confidence=(0.71,)))
+
+
+def test_the_reason_says_what_a_draft_model_costs_where_it_is_not_asked() -> None:
+    controller = controlled("cpu-bf16")
+    run(controller, 0.5, 0.6, "cpu-bf16")
+    controller.budget([1, 2, 3])
+    assert not controller.more(Draft(source="paying"))
+    assert controller.reason.startswith("off, a draft token takes 0.6")
+    assert controller.reason.endswith("does not pay")

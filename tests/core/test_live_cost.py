@@ -133,3 +133,26 @@ def test_it_goes_along_with_the_thread_governor() -> None:
     assert live(9) / live(1) == pytest.approx(2.5, rel=0.15)
     run(1500, busy=False)
     assert live(1) == pytest.approx(0.006, rel=0.15)
+
+
+def test_preparing_for_another_width_is_learnt_apart_from_the_passes_themselves() -> None:
+    """A tenth of T(1) whenever the width changes, as measured here on four quantizations."""
+    live = LiveCost(CostCurve({1: 1.0, 9: 2.0}), 0.010)
+    assert live.moving(9) == 0.0
+    for _ in range(40):
+        for tokens, changed in ((1, True), (1, False), (1, False), (9, True)):
+            live.observe(tokens, 0.010 * (1.0 if tokens == 1 else 2.0) + 0.001 * changed)
+    assert live(1) == pytest.approx(0.010, rel=0.02)
+    # From nine tokens: staying costs nothing, going back does; from one token both ways.
+    assert live.moving(9) == 0.0
+    assert live.moving(1) == pytest.approx(0.001, rel=0.15)
+    live.observe(1, 0.011)
+    assert live.moving(9) == pytest.approx(0.002, rel=0.15)
+
+
+def test_without_passes_of_their_own_width_nothing_is_said_of_preparing() -> None:
+    live = LiveCost(CostCurve({1: 1.0, 9: 2.0}), 0.010)
+    for _ in range(40):
+        live.observe(1, 0.012)
+        live.observe(9, 0.020)
+    assert live.moving(1) == 0.0

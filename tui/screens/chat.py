@@ -231,6 +231,8 @@ class ChatScreen(Screen[None]):
             self.hint(f"{self.chat.setup.name} answers already.")
             return
         self.chat.choose_model(model)
+        if self.chat.replying:
+            self.hint(f"{model.name} answers after this reply.")
         self._acted()
 
     def action_new_chat(self) -> None:
