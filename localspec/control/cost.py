@@ -33,6 +33,8 @@ _LEAP = 2.0
 """Passes beyond the account that a draft may cost which is likely to be accepted."""
 _FIRST_DRAFT = 3
 """Tokens of a draft model's first drafts, before it is known whether they come true."""
+_AFTER_PAUSE = 3.0
+"""How much more the next look at a draft model's draft may cost than this one."""
 _LOOK = 2
 """Tokens of a draft model's drafts that are not expected to pay."""
 _FOLLOW = 0.2
@@ -212,7 +214,9 @@ class CostController:
             self._book(EXPLORATION)
         # Looking at drafts is paid from a share of all time; what it costs beyond waits.
         looked = self._proposed and (self._drafting is None or self._looking)
-        self._looks = max(self._looks + (spent if looked else 0.0) / one - EXPLORATION, 0.0)
+        # A draft model has to read what was said meanwhile: its next look costs more than this one did.
+        weight = _AFTER_PAUSE if self._looking else 1.0
+        self._looks = max(self._looks + weight * (spent if looked else 0.0) / one - EXPLORATION, 0.0)
 
     # --- inner steps
 

@@ -14,7 +14,11 @@ from localspec.target import Outputs, TargetContext
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Drawing, Drawn, Outcome, Rows
 
 _UNUSED = 64
-"""Steps without a draft after which the next prompt is no longer read before it is needed."""
+"""Steps without an accepted token after which the next prompt is no longer read before it is needed."""
+_GLANCE = 32
+"""Tokens that are read for a draft after a pause: to read all that was said may cost many passes."""
+_PROVEN = 16
+"""Drafts with accepted tokens, on balance, after which the rest of the text is read too."""
 _ROWS = 4
 """Tokens to catch up with beyond which they are read by themselves: a row of logits for each costs more."""
 _NARROWEST = 64
@@ -25,8 +29,8 @@ class ModelDrafter:
     """Drafts with a model of its own, token by token, as long as the budget's advice says that it pays.
 
     Its cache follows the target's text: what was refused is dropped with the next `commit`, and the tokens
-    that it has not seen yet (one as a rule, two after full acceptance, all that was said while it was off) go
-    into the first pass of the next draft.
+    that it has not seen yet (one as a rule, two after full acceptance) go into the first pass of the next
+    draft. After a pause it looks back on little at first, and on everything once its drafts come true.
 
     With more than one branch, the second candidate of every place becomes a sibling of the first where it is
     likelier than what the draft would gain at its end. Second candidates cost the draft model nothing.
@@ -63,6 +67,9 @@ class ModelDrafter:
         self._start = 0
         self._ahead: list[int] = []
         self._unused = 0
+        self._glancing = False
+        self._proven = 0
+        self._first: int | None = None
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Keep of the cache what `tokens` begin with; read the rest, unless drafts were not wanted lately."""
@@ -75,6 +82,8 @@ class ModelDrafter:
         self._ahead.clear()
         self._keep(min(shared, len(tokens) - 1))
         if self._unused < _UNUSED:
+            if self._glancing:
+                self._start_anew(0)
             self._read(len(tokens) - 1)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
@@ -83,7 +92,6 @@ class ModelDrafter:
         most = min(budget.tokens, self._window // 2)
         if advice is not None and not advice.more(Draft(source=self.name)):
             return EMPTY_DRAFT
-        self._unused = 0
         row = self._catch_up(most)
         drawn: list[Drawn] = []
         chain: list[int] = []
@@ -103,6 +111,7 @@ class ModelDrafter:
                 break
             row = self._row(self._decode(chain[-1:], "all"))
             self._ahead.append(chain[-1])
+        self._first = chain[0]
         if budget.leaves > 1:
             return _branched(drawn, budget, self.name)
         probs = tuple(found.probs for found in drawn if found.probs is not None)
@@ -126,6 +135,11 @@ class ModelDrafter:
             self._ahead.clear()
             # The last token is never in the cache: its row is the next draft's first.
             self._keep(min(before + right, len(self._tokens) - 1))
+        if self._first is not None and said:
+            hit = self._first == said[0]
+            self._proven = min(self._proven + 1, 2 * _PROVEN) if hit else max(self._proven - 1, 0)
+            self._unused = 0 if hit else self._unused
+            self._first = None
         self._unused += 1
 
     def cut(self, length: int) -> None:
@@ -169,14 +183,23 @@ class ModelDrafter:
     def _catch_up(self, ahead: int) -> Rows:
         """The row after the last token, with room for `ahead` more."""
         size = len(self._tokens)
+        if self._glancing and self._proven >= _PROVEN:
+            self._start_anew(0)
+        elif self._proven < _PROVEN and size - self._end > _GLANCE:
+            self._start_anew(size - _GLANCE, whole=False)
         if size + ahead - self._start > self._window:
-            self._context.clear()
-            self._start = max(size - self._window // 2, 0)
+            self._start_anew(max(size - self._window // 2, 0), whole=not self._glancing)
         missing = size - self._end
         if missing > _ROWS:
             self._read(size - 1)
             missing = 1
         return self._row(self._decode(self._tokens[size - missing :], "all"))
+
+    def _start_anew(self, start: int, *, whole: bool = True) -> None:
+        """Empty the cache, which then begins at the token `start`: with `whole`, at all there is to read."""
+        self._context.clear()
+        self._start = start
+        self._glancing = not whole
 
     def _decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
         if self._known < self._vocabulary:

@@ -457,3 +457,23 @@ def test_tokens_that_the_draft_model_does_not_have_are_read_as_others() -> None:
     assert max(plain.token_ids) >= VOCABULARY - 8
     reply, _, _ = generate(scripted(), drafter, SAMPLINGS["T=1"], RULES, length=4)
     assert reply.token_ids == plain.token_ids
+
+
+def test_after_a_pause_it_looks_back_on_little_until_its_drafts_come_true() -> None:
+    text = [5 + place % 20 for place in range(300)]
+    model = scripted()
+    drafter = drafter_on(model)
+    drafter.begin(text[:4])
+    for token in text[4:]:
+        drafter.commit(Outcome((token,), 0, 0))
+    model.passes.clear()
+    session = list(text)
+    for _ in range(16):
+        (token,) = drafter.propose(session, Budget(1)).tokens
+        assert model.length < 60
+        session.append(token)
+        drafter.commit(Outcome((token,), 1, 1))
+    # Proven: now it reads all of it.
+    drafter.propose(session, Budget(1))
+    assert list(model.cached) == session
+    assert sum(model.passes) < 60 + len(session)
