@@ -25,7 +25,7 @@ class TimedModel(ScriptedModel):
     """A scripted model whose passes move a clock; passes of a size that was not repeated cost more."""
 
     def __init__(self, disturbed: Sequence[int] = (), **options: int | bool) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
+        super().__init__(**options)
         self.now = 0
         self.disturbed = set(disturbed)
         self.decoded: list[tuple[int, ...]] = []
@@ -121,7 +121,7 @@ def settings(**changes: object) -> Settings:
         "context": 256,
         "threads": 1,
     }
-    return Settings(**(values | changes))  # type: ignore[arg-type]
+    return Settings(**(values | changes))
 
 
 @pytest.mark.model
@@ -171,6 +171,6 @@ def test_bandwidth_is_that_of_the_memory_that_holds_the_weights(
 
     monkeypatch.setattr(costs, "devices", lambda: gpus)
     monkeypatch.setattr(costs, "measured_bandwidth", measure)
-    loaded = LoadedModel(_Layers(), None, gpu_layers, "CUDA")  # type: ignore[arg-type]
+    loaded = LoadedModel(_Layers(), None, gpu_layers, "CUDA")
     assert costs._bandwidth(loaded, 3) == (1e9 if asked else None)
     assert calls == asked

@@ -188,7 +188,7 @@ def test_a_stream_whose_connection_breaks(double: Double) -> None:
     double.failures["/v1/models"] = (404, "", "text/plain")
     peer = OpenAIPeer(double.url, "m")
     peer._server._root = url
-    peer._counters = lambda: None  # type: ignore[method-assign]
+    peer._counters = lambda: None
     with pytest.raises(PeerError, match="broke off in the middle"):
         peer.complete("Hi", 5, 0.0, 1)
     thread.join(5)

@@ -162,7 +162,7 @@ def test_history_is_the_newest_answered_question_of_each_conversation(private_ho
     store = Store()
     old = store.create(model="m", system_prompt="Be brief.")
     for role, text in (("user", "q1"), ("assistant", "a1"), ("user", "q2"), ("assistant", "a2")):
-        store.add_message(old.id, role, text)  # type: ignore[arg-type]
+        store.add_message(old.id, role, text)
     time.sleep(0.01)
     new = store.create(model="m")
     store.add_message(new.id, "user", "too long a question", status="failed")

@@ -153,7 +153,7 @@ class Worker:
         reply = messages.Reply(
             text=text,
             token_ids=(7, 8),
-            finish_reason=reason,  # type: ignore[arg-type]
+            finish_reason=reason,
             seed=command.sampling.seed,
             timings=messages.Timings(0.25, 4, 0, 0.1, 0.2, 2, 0.1, 20.0),
             speculation=messages.Speculation(1, 0, 2, 1, 0.5, 2.0, (1, 0), 0.1, 0.2, 0.3, 0.4),

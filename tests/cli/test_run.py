@@ -378,7 +378,7 @@ def test_a_note_within_a_reply_begins_a_line(capsys: pytest.CaptureFixture[str])
             return True
 
     for out, before in ((Terminal(), "\n"), (io.StringIO(), "")):
-        stream = ReplyStream(None, out)  # type: ignore[arg-type]
+        stream = ReplyStream(None, out)
         stream._write("Hello")
         stream._handle(Note("No drafts."), "model")
         assert capsys.readouterr().err == f"{before}note: No drafts.\n"

@@ -138,7 +138,7 @@ def test_layers_move_to_the_gpu_from_the_last_on():
 
 def pair(target: GGUFHeader, draft: GGUFHeader | None, ram: float, vram: float, /, **options: object) -> Plan:
     free = Machine(int(ram * GIB), int(vram * GIB), 1 if vram else 0, repacked=AVX2)
-    return propose_pair(target, draft, EngineOptions(**options), free)  # type: ignore[arg-type]
+    return propose_pair(target, draft, EngineOptions(**options), free)
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ class ScriptedEngine:
             generation_s=self._time_ns / 1e9,
             tokens_per_second=tally.tokens_per_second,
         )
-        reply = Reply(self._text, (), reason, 0, timings, tally.speculation())  # type: ignore[arg-type]
+        reply = Reply(self._text, (), reason, 0, timings, tally.speculation())
         return Finished(reply_id, reply, self._position)
 
 

@@ -110,7 +110,7 @@ def test_a_long_block_of_code_costs_its_last_lines_only(monkeypatch: pytest.Monk
 
     def counted(text: str, *rest: object) -> object:
         seen.append(text.count("\n") + 1)
-        return highlight(text, *rest)  # type: ignore[arg-type]
+        return highlight(text, *rest)
 
     monkeypatch.setattr(code, "highlight", counted)
     stream = MarkdownStream(MarkdownRenderer(PLAIN, 40))

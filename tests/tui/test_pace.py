@@ -29,7 +29,7 @@ def delays(chat: FakeChat, cpu_per_frame: float, frames: int = 12) -> list[float
     pacer = Pacer(lambda: wall, lambda: cpu)
     found: list[float] = []
     for _ in range(frames):
-        delay = pacer.delay(chat)  # type: ignore[arg-type]
+        delay = pacer.delay(chat)
         found.append(delay)
         wall += delay
         cpu += cpu_per_frame

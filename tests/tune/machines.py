@@ -211,6 +211,6 @@ class Shop:
             self.workshop,
             self.copies,
             transcripts=Transcripts(self.folder / "transcripts"),
-            listen=lambda now: (self.told.append(now.what), self.done.append(now.done)),  # type: ignore[func-returns-value]
+            listen=lambda now: (self.told.append(now.what), self.done.append(now.done)),
             clock=self.clock,
         )

@@ -107,7 +107,7 @@ def found(settings: dict[str, Value], **more: object) -> Tuning:
         "notes": ("A note with [bold]markup.",),
         "advice": Advice(settings=settings, speed=1.31, within=0.03, sentences=("Do this.",)),
     }
-    return Tuning(**(values | more))  # type: ignore[arg-type]
+    return Tuning(**(values | more))
 
 
 @pytest.fixture

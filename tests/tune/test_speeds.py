@@ -139,7 +139,7 @@ def test_a_share_is_of_what_is_left() -> None:
 
 
 def trial(speed: float, within: float | None = 0.01, rounds: int = 5, **more: object) -> Trial:
-    return Trial(stage="draft", name=f"x{speed}", speed=speed, within=within, rounds=rounds, **more)  # type: ignore[arg-type]
+    return Trial(stage="draft", name=f"x{speed}", speed=speed, within=within, rounds=rounds, **more)
 
 
 @pytest.mark.parametrize(
