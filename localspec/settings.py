@@ -111,6 +111,9 @@ class ChatSettings(_Group):
 
     system_prompt: str = Field(default="", description="What the model is told before the chat.")
     max_tokens: int | None = Field(default=None, ge=1, description="Tokens of a reply at most.")
+    think: bool | None = Field(
+        default=None, description="Whether a model that can reasons first; else as its template has it."
+    )
 
 
 class UiSettings(_Group):
@@ -167,6 +170,7 @@ _FLAGS: dict[str, tuple[str, ...]] = {
     "memory": ("memory", "enabled"),
     "system": ("chat", "system_prompt"),
     "max_tokens": ("chat", "max_tokens"),
+    "think": ("chat", "think"),
     **{name: ("draft", name) for name in ("ngram_min", "ngram_max", "ngram_pick", "ngram_min_hits")},
     **{name: ("sampling", name) for name in SamplingSettings.model_fields},
     **{name: ("engine", name) for name in EngineSettings.model_fields},

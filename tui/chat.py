@@ -295,6 +295,7 @@ class Chat:
             sampling=self._sampling(),
             max_tokens=self._launch.max_tokens,
             conversation=self.conversation.memory_name,
+            think=self._launch.think,
         )
         self._next_id += 1
         self.stopping = False

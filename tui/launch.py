@@ -24,6 +24,7 @@ class Launch:
         sampling_of: the same for a model with the recommendations of its entry; None samples all alike.
         system_prompt: what new conversations begin with.
         max_tokens: longest reply.
+        think: whether models reason before a reply, where they have a switch for it; None leaves it to them.
         conversation: the conversation to open: an id, the last one, or a new one.
         record: JSONL file that every step's counters are written to.
         fresh_seeds: draw a new seed for every reply; the one in `sampling` is then not used.
@@ -37,6 +38,7 @@ class Launch:
     sampling_of: Callable[[Mapping[str, float]], SamplingParams] | None = None
     system_prompt: str | None = None
     max_tokens: int | None = None
+    think: bool | None = None
     conversation: int | Literal["last", "new"] = "last"
     record: Path | None = None
     fresh_seeds: bool = False

@@ -46,6 +46,7 @@ def chat(
         sampling_of=plan.sampling_of,
         system_prompt=plan.system,
         max_tokens=plan.max_tokens,
+        think=plan.settings.chat.think,
         conversation=opened if conversation is None else conversation,
         record=record,
         fresh_seeds=plan.settings.sampling.seed is None,

@@ -157,6 +157,10 @@ ChatTemplateOption = Annotated[
     Path | None,
     typer.Option("--chat-template", metavar="FILE", help="Jinja template in place of the model's own."),
 ]
+ThinkOption = Annotated[
+    bool | None,
+    typer.Option("--think/--no-think", help="Reason before the reply, where the model has a switch for it."),
+]
 SystemOption = Annotated[
     str | None, typer.Option("--system", "-s", metavar="TEXT", help="What the model is told before the chat.")
 ]
@@ -207,6 +211,7 @@ class Flags:
     flash_attention: FlashAttentionOption
     kv_type: KvTypeOption
     chat_template: ChatTemplateOption
+    think: ThinkOption
     system: SystemOption
     memory: MemoryOption
 

@@ -89,6 +89,7 @@ def run(
             grammar=constraint,
             logprobs=logprobs,
             conversation=f"run-{secrets.token_hex(6)}",
+            think=plan.settings.chat.think,
         )
         with ExitStack() as stack:
             recorder = None
