@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
+from datetime import date
 from pathlib import Path, PurePosixPath
 
 
@@ -59,7 +60,9 @@ class FileSource:
 Source = PypiSource | HubSource | FileSource
 
 _PYPI = re.compile(r"pypi:([A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+)/(.+)")
-_HUB = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^/]+))?/(.+)")
+_HUB = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w.+-]+))?/(.+)")
+_PART = re.compile(r"-(\d{1,9})-of-(\d{1,9})\.gguf$", re.IGNORECASE)
+_MOST_PARTS = 1000
 
 
 def parse_source(text: str, base: Path) -> Source:
@@ -73,7 +76,9 @@ def parse_source(text: str, base: Path) -> Source:
         match = _HUB.fullmatch(text)
         if not match:
             raise ValueError(f'"{text}" is not of the form hf:OWNER/REPO/file.gguf')
-        return HubSource(repo=match[1], file=_inside(match[3]), revision=match[2] or "main")
+        if {".", ".."} & {*match[1].split("/"), match[2]}:
+            raise ValueError(f'"{text}" does not name a repository')
+        return HubSource(repo=match[1], file=_first_part(_inside(match[3])), revision=match[2] or "main")
     if not text:
         raise ValueError("the source is empty")
     try:
@@ -83,8 +88,19 @@ def parse_source(text: str, base: Path) -> Source:
 
 
 def _inside(path: str) -> str:
-    if path.startswith("/") or ".." in PurePosixPath(path).parts or path.endswith("/"):
+    """`path` itself; raises `ValueError` for one that leads out of its folder, on any system."""
+    steps = path.split("/")
+    hidden = any(step.startswith(".") or not step for step in steps)
+    if hidden or not path.isprintable() or set(path) & set('\\:*?"<>|'):
         raise ValueError(f'"{path}" does not name a file')
+    return path
+
+
+def _first_part(path: str) -> str:
+    """`path` itself; raises `ValueError` for a part of a split file that is not the first."""
+    part = _PART.search(path)
+    if part and (int(part[1]) != 1 or not 1 <= int(part[2]) <= _MOST_PARTS or len(part[1]) != 5):
+        raise ValueError(f'"{path}" is no first part of a split file; name the one with -00001-of-')
     return path
 
 
@@ -104,6 +120,21 @@ class RecommendedSampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides whether a model fits a machine, and how fast it can be there.
+
+    Attributes:
+        weights: count of weights.
+        active: weights that a pass over one token reads; fewer than `weights` in a mixture of experts.
+        cache_bytes: keys and values of one token at f16.
+    """
+
+    weights: int
+    active: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
     """A model that is known by name.
 
@@ -120,6 +151,11 @@ class ModelEntry:
         context: trained context in tokens, None if not stated.
         sampling: recommended sampling.
         origin: the file that defines the entry, None for one made on the fly.
+        thinking: "switch" where thinking can be turned off, "always" where not, "" for a model without.
+        checked: when the source was last confirmed, None if unknown.
+        shape: counts for estimates, None if unknown.
+        drafts: names or sources of draft models, and of heads, made for this model.
+        quantizations: those that there are of this model, its own among them: `NAME:QUANTIZATION`.
     """
 
     name: str
@@ -134,6 +170,16 @@ class ModelEntry:
     context: int | None = None
     sampling: RecommendedSampling = field(default_factory=RecommendedSampling)
     origin: Path | None = None
+    thinking: str = ""
+    checked: date | None = None
+    shape: Shape | None = None
+    drafts: tuple[str, ...] = ()
+    quantizations: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder in the cache: the model's, without what a folder's name cannot hold."""
+        return self.name.replace(":", "--")
 
     @property
     def filename(self) -> str:

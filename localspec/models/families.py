@@ -1,0 +1,105 @@
+"""Families: models of one name in several sizes, of which each machine can run some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+from localspec.models.entries import ModelEntry, RecommendedSampling
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A family of models.
+
+    Attributes:
+        name: what the user types for the size that fits this machine.
+        description: one sentence.
+        license: name of the licence.
+        thinking: as in `ModelEntry`.
+        context: trained context in tokens, None if not stated.
+        sampling: recommended sampling.
+        checked: when the sources were last confirmed.
+        recommended: whether it is one to offer to somebody who has named no model.
+        sizes: the default file of each size, largest first.
+        files: every file of a size by the name of the size ("qwen3-8b"), the default one first.
+    """
+
+    name: str
+    description: str = ""
+    license: str = ""
+    thinking: str = ""
+    context: int | None = None
+    sampling: RecommendedSampling = field(default_factory=RecommendedSampling)
+    checked: date | None = None
+    recommended: bool = False
+    sizes: tuple[ModelEntry, ...] = ()
+    files: Mapping[str, tuple[ModelEntry, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Everything that is known by name.
+
+    Attributes:
+        models: exact models by name: single ones, and the default file of every size of every family.
+        families: families by name; no model has the name of one.
+    """
+
+    models: Mapping[str, ModelEntry]
+    families: Mapping[str, Family]
+
+    def find(self, name: str) -> ModelEntry | None:
+        """The model `name`, which may be `NAME:QUANTIZATION` in any case; None where there is none."""
+        if name in self.models:
+            return self.models[name]
+        base, colon, wanted = name.rpartition(":")
+        if not colon:
+            return None
+        return next((one for one in self.files_of(base) if one.quantization.lower() == wanted.lower()), None)
+
+    def files_of(self, name: str) -> tuple[ModelEntry, ...]:
+        """Every file of the model `name`, the default one first; empty where there is no such model."""
+        entry = self.models.get(name)
+        if entry is None:
+            return ()
+        for family in self.families.values():
+            files = family.files.get(name, ())
+            if entry in files:
+                return files
+        return (entry,)
+
+
+def merged(first: Catalogue, later: Catalogue) -> Catalogue:
+    """Both catalogues; a name of the later one takes the place of the same name in the first.
+
+    A family is replaced as a whole. A model that has the name of a size of a family stands for that size.
+    """
+    families, models = {}, dict(first.models)
+    for name, family in first.families.items():
+        if name in later.models or name in later.families:
+            for entry in family.sizes:
+                del models[entry.name]
+        else:
+            families[name] = _with_own(family, later.models)
+    for name in later.families:
+        models.pop(name, None)
+    models.update(later.models)
+    for family in families.values():
+        models.update((entry.name, entry) for entry in family.sizes)
+    return Catalogue(models, {**families, **later.families})
+
+
+def _with_own(family: Family, models: Mapping[str, ModelEntry]) -> Family:
+    """The family with those of `models` that have the name of one of its sizes."""
+    sizes, files = [], dict(family.files)
+    for entry in family.sizes:
+        own = models.get(entry.name)
+        if own is not None:
+            others = files[entry.name][1:]
+            names = tuple(one.quantization for one in (own, *others) if one.quantization)
+            own = replace(own, shape=own.shape or entry.shape, quantizations=names)
+            files[entry.name] = (own, *others)
+        sizes.append(own or entry)
+    return replace(family, sizes=tuple(sizes), files=files)
