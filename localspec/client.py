@@ -21,7 +21,8 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from localspec.errors import EngineDiedError
-from localspec.messages import Command, EngineExited, Event, Shutdown, decode_events, encode_commands
+from localspec.messages import Command, EngineExited, Event, Shutdown
+from localspec.wire import decode_events, encode_commands
 
 
 class EngineLink(Protocol):

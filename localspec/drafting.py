@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from localspec.control import Controller, LiveCost, Off, check_policy, make_controller
@@ -17,10 +20,11 @@ from localspec.drafters import (
 )
 from localspec.drafters.guarded import GuardedDrafter
 from localspec.drafters.none import NoDrafter
-from localspec.errors import LocalspecError
+from localspec.errors import EngineError, LocalspecError
 from localspec.memory.memory import Memory
+from localspec.session import Session
 from localspec.target import TargetContext
-from localspec.types import DraftOptions, EngineOptions
+from localspec.types import DraftOptions, EngineOptions, Trial
 from localspec.verify import check_verify
 
 
@@ -133,7 +137,7 @@ class Drafting:
         if off is not None:
             return Off(off)
         if self._controller is None:
-            self._controller = self._made_controller()
+            self._controller = self._made_controller(self.options, self._estimates)
         return self._controller
 
     def take_problem(self) -> str | None:
@@ -148,6 +152,33 @@ class Drafting:
         self._told = True
         return f"The drafter {self.options.spec} failed ({self.drafter.problem.rstrip('.')})."
 
+    @contextmanager
+    def lend(self, session: Session, trial: Trial) -> Iterator[None]:
+        """Have `session` make one reply with the drafter and the policy of `trial`.
+
+        What was learnt so far is known to both, and they teach nothing.
+
+        Raises:
+            LocalspecError: as for `use`; all is as before then.
+            EngineError: the drafter failed in the middle of the reply, which says nothing of it then.
+        """
+        options = trial.draft
+        # It may share a draft model, whose cache is for one text.
+        session.drafter.close()
+        session.drafter = drafter = self._make(options, trial.verify)
+        if options.spec == "none" or not self._context.can_trim:
+            session.controller = Off("no drafter was chosen")
+        else:
+            session.controller = self._made_controller(options, copy.deepcopy(self._estimates))
+        try:
+            yield
+        finally:
+            session.drafter.close()
+            # Those of now: they may have been changed meanwhile.
+            session.drafter, session.controller = self.drafter, self.controller()
+        if drafter.problem is not None:
+            raise EngineError(f"The drafter {options.spec} failed ({drafter.problem.rstrip('.')}).")
+
     # --- inner steps
 
     def _why_off(self) -> str | None:
@@ -161,8 +192,8 @@ class Drafting:
             return "the drafter failed"
         return None if self._enabled else "switched off"
 
-    def _make(self, options: DraftOptions) -> GuardedDrafter:
-        self.check(options, self._verify)
+    def _make(self, options: DraftOptions, verify: str | None = None) -> GuardedDrafter:
+        self.check(options, verify or self._verify)
         self._recall(options)
         models = self._models
         model = None if models is None else lambda name: models.drafter(name, options)
@@ -173,13 +204,12 @@ class Drafting:
         if self._memory is not None and remembers(options.spec):
             self._memory.load()
 
-    def _made_controller(self) -> Controller:
-        options = self.options
+    def _made_controller(self, options: DraftOptions, estimates: AcceptanceEstimates) -> Controller:
         usual = DEFAULT_LENGTH if options.policy.partition(":")[0] == "fixed" else LONGEST
         return make_controller(
             options.policy,
             self._cost,
             longest=options.length or usual,
             leaves=min(options.leaves, self._context.max_leaves),
-            estimates=self._estimates,
+            estimates=estimates,
         )

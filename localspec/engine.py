@@ -29,9 +29,9 @@ from localspec.messages import (
     PrefillProgress,
     SpeculationChanged,
     Step,
-    Timings,
+    Weigh,
+    Weighed,
 )
-from localspec.messages import Reply as ReplyMessage
 from localspec.models.gguf import read_header
 from localspec.prompting import Prompt, Prompting
 from localspec.runtime.devices import memory_use
@@ -42,6 +42,7 @@ from localspec.session import Reply, Session, StopRules
 from localspec.text import ReplyText
 from localspec.types import DraftOptions, EngineOptions, FinishReason
 from localspec.verify import is_exact, make_verifier
+from localspec.weighing import weighed
 from localspec.work import Work
 
 logger = logging.getLogger(__name__)
@@ -228,6 +229,7 @@ class Engine:
         Raises:
             PromptTooLongError: the newest message does not fit, with every older turn dropped.
             UsageError: sampling parameters out of range, or a grammar that cannot be used.
+            LocalspecError: the drafter of a trial, see `Drafting.lend`.
             BadLogitsError: the model returned logits that are not numbers; names the model.
             EngineError: llama.cpp failed; the text emitted before stays valid.
         """
@@ -235,7 +237,19 @@ class Engine:
             check_logprobs(request.logprobs)
         with ExitStack() as stack:
             sampler = self._sampler(request, stack)
+            if request.trial is not None:
+                stack.enter_context(self._drafting.lend(self.session, request.trial))
+            else:
+                # What trials have needed.
+                self._models.keep_only(models_of(self._drafting.options.spec))
             return self._answer(request, sampler, emit, cancelled)
+
+    def weigh(self, request: Weigh, cancelled: Callable[[], bool] = lambda: False) -> Weighed:
+        """Score two tokens where two replies part; raises what `generate` does."""
+        prompt = self._prompting.prompt(request.request, request.said).tokens
+        with ExitStack() as stack:
+            sampler = self._sampler(request.request, stack)
+            return weighed(self.session, sampler, prompt, request, cancelled)
 
     def _sampler(self, request: Generate, stack: ExitStack) -> Sampler:
         """The sampler of one reply; what it holds is freed with `stack`."""
@@ -265,7 +279,8 @@ class Engine:
         )
         rules = StopRules(request.max_tokens, request.stop, request.ignore_eos, cancelled)
         # A rule may learn while it judges: a new one each time, so that a reply depends on its seed alone.
-        self.session.verifier = make_verifier(self._verify)
+        trial = request.trial
+        self.session.verifier = make_verifier(self._verify if trial is None else trial.verify)
         self.session.controller.begin()
         work.reason = self.session.controller.reason
         self._prefill(work)
@@ -276,8 +291,10 @@ class Engine:
         except BadLogitsError as error:
             raise BadLogitsError(f"{self._name}: {error}") from error
         work.reply.text.finish()
-        self._remember(work)
-        return self._finished(work)
+        if request.trial is None:
+            self._remember(work)
+        emit(MemoryChanged(self.memory()))
+        return work.finished(self.load_s, len(self.session.tokens))
 
     def _prefill(self, work: Work) -> None:
         """Bring prompt and reply so far into the cache, with older turns dropped where they do not fit."""
@@ -285,7 +302,7 @@ class Engine:
         emit, request = work.emit, work.request
         began = time.perf_counter()
         if self._memory is not None:
-            self._memory.begin(request.conversation, prompt)
+            self._memory.begin(request.conversation, prompt, trial=request.trial is not None)
         cached: int | None = None
 
         def progress(done: int) -> None:
@@ -327,7 +344,7 @@ class Engine:
     def _tell_reason(self, work: Work) -> None:
         """Say why speculation is as it is, where that is news."""
         state = self.speculation
-        if state.reason != work.reason:
+        if work.request.trial is None and state.reason != work.reason:
             work.reason = state.reason
             work.emit(state)
 
@@ -360,30 +377,6 @@ class Engine:
             return
         prompt = self.session.tokens[: len(self.session.tokens) - len(reply.token_ids)]
         self._prompting.said(work.prompt_text, prompt, reply.text.text, said)
-
-    def _finished(self, work: Work) -> Finished:
-        tally, prefilled, reply = work.tally, work.prefilled, work.reply
-        assert prefilled is not None and reply.finish_reason is not None  # noqa: S101, PT018 - set by now
-        timings = Timings(
-            load_s=self.load_s,
-            prompt_tokens=work.prompt_tokens,
-            cached_tokens=prefilled.cached,
-            prompt_s=work.prompt_s,
-            time_to_first_token_s=work.first_token_s,
-            generated_tokens=len(reply.token_ids),
-            generation_s=tally.total_ns * 1e-9,
-            tokens_per_second=tally.tokens_per_second,
-        )
-        message = ReplyMessage(
-            text=reply.text.text,
-            token_ids=tuple(reply.token_ids),
-            finish_reason=reply.finish_reason,
-            seed=work.request.sampling.seed,
-            timings=timings,
-            speculation=tally.speculation(),
-        )
-        work.emit(MemoryChanged(self.memory()))
-        return Finished(work.request.id, message, len(self.session.tokens))
 
     def _prompt(self, work: Work) -> Prompt:
         """The prompt and the reply so far; says which turns it leaves out."""

@@ -1,16 +1,13 @@
-"""Typed messages between the engine's process and its client.
+"""Typed messages between the engine's process and its client; `wire` turns them into lines.
 
-One JSON array of messages a line, in both directions. Commands go to the engine, events come back. Every
-class carries its own tag in `type`, so a line can be read by a person and replayed.
+Commands go to the engine, events come back. Every class carries its own tag in `type`, so a line can be read
+by a person and replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
-
-from pydantic import Field, TypeAdapter
+from typing import Literal
 
 from localspec.types import (
     ChatMessage,
@@ -19,6 +16,7 @@ from localspec.types import (
     FinishReason,
     SamplingParams,
     StepStats,
+    Trial,
 )
 
 TokenKind = Literal["accepted", "correction", "bonus"]
@@ -196,6 +194,7 @@ class Generate:
     schema); `logprobs` asks for log-probabilities of the emitted tokens and of so many others at each place.
     `conversation` is what the reply is remembered under, for later drafts; without it it is not remembered.
     `think` switches reasoning on or off where the chat template can; None leaves it as the template has it.
+    A `trial` is made otherwise than replies of the chat, and leaves no trace in it.
     """
 
     id: int
@@ -209,7 +208,19 @@ class Generate:
     logprobs: int | None = None
     conversation: str = ""
     think: bool | None = None
+    trial: Trial | None = None
     type: Literal["generate"] = "generate"
+
+
+@dataclass(frozen=True, slots=True)
+class Weigh:
+    """Say how far apart the model finds two tokens, where two replies to `request` part after `said`."""
+
+    id: int
+    request: Generate
+    said: tuple[int, ...]
+    tokens: tuple[int, int]
+    type: Literal["weigh"] = "weigh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +253,7 @@ class Shutdown:
     type: Literal["shutdown"] = "shutdown"
 
 
-Command = Load | Generate | Cancel | SetSpeculation | SetDrafter | Shutdown
-
+Command = Load | Generate | Weigh | Cancel | SetSpeculation | SetDrafter | Shutdown
 # --- events -----------------------------------------------------------------------------------------
 
 
@@ -336,6 +346,20 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighed:
+    """Two tokens as the model weighs them; `scores` is empty where it was cancelled.
+
+    `margin` is by how many logits the first one wins the draw of this seed, the noise of the seed included;
+    where greedy, the difference of the two log-probabilities.
+    """
+
+    id: int
+    scores: tuple[TokenLogprobs, ...]
+    margin: float | None
+    type: Literal["weighed"] = "weighed"
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A command failed; `error` names a class of `localspec.errors`, `id` the reply, None for a load.
 
@@ -370,31 +394,7 @@ Event = (
     | SpeculationChanged
     | Note
     | Finished
+    | Weighed
     | Failed
     | EngineExited
 )
-
-# --- the wire ---------------------------------------------------------------------------------------
-
-_COMMANDS: TypeAdapter[list[Command]] = TypeAdapter(list[Annotated[Command, Field(discriminator="type")]])
-_EVENTS: TypeAdapter[list[Event]] = TypeAdapter(list[Annotated[Event, Field(discriminator="type")]])
-
-
-def encode_commands(commands: Sequence[Command]) -> bytes:
-    """One line of JSON, newline included."""
-    return _COMMANDS.dump_json(list(commands)) + b"\n"
-
-
-def decode_commands(line: bytes) -> list[Command]:
-    """Commands of one line; raises `pydantic.ValidationError` on anything else."""
-    return _COMMANDS.validate_json(line)
-
-
-def encode_events(events: Sequence[Event]) -> bytes:
-    """One line of JSON, newline included."""
-    return _EVENTS.dump_json(list(events)) + b"\n"
-
-
-def decode_events(line: bytes) -> list[Event]:
-    """Events of one line; raises `pydantic.ValidationError` on anything else."""
-    return _EVENTS.validate_json(line)

@@ -340,6 +340,19 @@ class DraftOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """How a single reply is made that is to be compared with another one.
+
+    It is made with a drafter and a policy of its own, which know what was learnt so far and teach nothing to
+    those of the chat. It is not remembered, and what its conversation said earlier is not drafted from the
+    memory, which may hold a reply to this very prompt.
+    """
+
+    draft: DraftOptions
+    verify: str = "coupled"
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOptions:
     """How a model is loaded.
 

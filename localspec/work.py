@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from localspec.messages import Event, Generate
+from localspec.messages import Event, Finished, Generate, Timings
+from localspec.messages import Reply as ReplyMessage
 from localspec.session import Prefilled, Reply
 from localspec.stats.metrics import Tally
 
@@ -47,3 +48,32 @@ class Work:
     memory_at: float = 0.0
     reason: str = ""
     reason_at: float = 0.0
+
+    def finished(self, load_s: float, context_used: int) -> Finished:
+        """The whole reply as a message.
+
+        Args:
+            load_s: seconds that the model took to load.
+            context_used: tokens that the session holds.
+        """
+        tally, prefilled, reply = self.tally, self.prefilled, self.reply
+        assert prefilled is not None and reply.finish_reason is not None  # noqa: S101, PT018 - set by now
+        timings = Timings(
+            load_s=load_s,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=prefilled.cached,
+            prompt_s=self.prompt_s,
+            time_to_first_token_s=self.first_token_s,
+            generated_tokens=len(reply.token_ids),
+            generation_s=tally.total_ns * 1e-9,
+            tokens_per_second=tally.tokens_per_second,
+        )
+        message = ReplyMessage(
+            text=reply.text.text,
+            token_ids=tuple(reply.token_ids),
+            finish_reason=reply.finish_reason,
+            seed=self.request.sampling.seed,
+            timings=timings,
+            speculation=tally.speculation(),
+        )
+        return Finished(self.request.id, message, context_used)

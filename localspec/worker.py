@@ -44,10 +44,11 @@ from localspec.messages import (
     SetSpeculation,
     Shutdown,
     Step,
-    decode_commands,
-    encode_events,
+    Weigh,
+    Weighed,
 )
 from localspec.models.gguf import read_header
+from localspec.wire import decode_commands, encode_events
 
 _FLUSH_S = 0.04
 """Steps are sent together about this often: every line wakes the client, and on a shared CPU that costs
@@ -143,6 +144,8 @@ class Worker:
                     self._load(command)
                 case Generate():
                     self._outbox.put(self._generate(command))
+                case Weigh():
+                    self._outbox.put(self._weigh(command))
                 case SetSpeculation() | SetDrafter():
                     self._control(command)
                 case Shutdown():
@@ -168,7 +171,7 @@ class Worker:
             )
 
     def _fail(self, command: Command | _Unreadable, error: LocalspecError) -> None:
-        request = command.id if isinstance(command, Generate) else None
+        request = command.id if isinstance(command, Generate | Weigh) else None
         kind = "" if isinstance(command, _Unreadable) else command.type
         detail = "".join(traceback.format_exception(error))
         logger.error("%s", detail)
@@ -209,7 +212,14 @@ class Worker:
     def _generate(self, command: Generate) -> Finished:
         if self._engine is None:
             raise EngineError("No model is loaded; load one first.")
+        # A trial may need a draft model of its own.
+        self._progress.stage = "drafter"
         return self._engine.generate(command, self._outbox.put, self._between_steps)
+
+    def _weigh(self, command: Weigh) -> Weighed:
+        if self._engine is None:
+            raise EngineError("No model is loaded; load one first.")
+        return self._engine.weigh(command, self._between_steps)
 
     def _control(self, command: SetSpeculation | SetDrafter) -> None:
         if self._engine is None:
@@ -241,7 +251,7 @@ class Worker:
                 self._stopping = cancelled = True
                 continue
             cancelled = cancelled or isinstance(command, Cancel)
-            if self._later or isinstance(command, Load | Generate):
+            if self._later or isinstance(command, Load | Generate | Weigh):
                 self._later.append(command)
             else:
                 self._handle(command)

@@ -134,7 +134,7 @@ class Memory:
 
     # --- replies
 
-    def begin(self, conversation: str, present: Sequence[int]) -> None:
+    def begin(self, conversation: str, present: Sequence[int], *, trial: bool = False) -> None:
         """Prepare for a reply: take in what others wrote, and hide what the present text holds already.
 
         Replies of this conversation that stand in the present text are not counted a second time; those that
@@ -143,11 +143,17 @@ class Memory:
         Args:
             conversation: the one that is being continued, "" for none.
             present: its tokens, the prompt's end included.
+            trial: the reply is compared with another one: all replies of this conversation are hidden, since
+                one may answer the same prompt, and reading is waited for, so that all trials have the same.
         """
-        if not self._settled(PATIENCE_S):
+        if not self._settled(None if trial else PATIENCE_S):
             return
         self.refresh()
-        self.index.hidden = self._standing_in(conversation, present)
+        if trial:
+            own = [one for one in self._documents if conversation and one.conversation == conversation]
+            self.index.hidden = tuple((one.start, one.end) for one in own)
+        else:
+            self.index.hidden = self._standing_in(conversation, present)
 
     def add(self, tokens: Sequence[int], conversation: str) -> None:
         """Remember a reply; one that cannot be written is remembered until the end of the process.

@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import asdict
 
-from localspec import messages
+from localspec import messages, wire
 from localspec.types import StepStats
 
 STATS = StepStats(
@@ -46,12 +46,12 @@ class Worker:
 
     def read(self) -> None:
         for line in sys.stdin.buffer:
-            for command in messages.decode_commands(line):
+            for command in wire.decode_commands(line):
                 self.commands.put(command)
         self.commands.put(None)
 
     def emit(self, *events: messages.Event) -> None:
-        sys.stdout.buffer.write(messages.encode_events(events))
+        sys.stdout.buffer.write(wire.encode_events(events))
         sys.stdout.buffer.flush()
 
     def run(self) -> None:

@@ -12,11 +12,12 @@ from localspec.drafters.base import Drafter
 from localspec.drafters.none import NoDrafter
 from localspec.errors import UsageError
 from localspec.logprobs import check_logprobs, token_logprobs
-from localspec.messages import EmittedToken, Step, decode_events, encode_events
+from localspec.messages import EmittedToken, Step
 from localspec.sampling import Sampler
 from localspec.session import Session, StopRules
 from localspec.testing import AdversarialDrafter, DecoyDrafter, OracleDrafter, ScriptedModel
 from localspec.types import SamplingParams
+from localspec.wire import decode_events, encode_events
 from tests.cli.scripted_worker import STATS
 
 PROMPT = [5, 9, 12, 5, 9, 7, 20, 11]
