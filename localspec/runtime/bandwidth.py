@@ -33,17 +33,19 @@ _I8 = 24
 logger = logging.getLogger(__name__)
 
 
-def measured_bandwidth(device: str | None = None, *, threads: int | None = None) -> float | None:
+def measured_bandwidth(
+    device: str | None = None, *, threads: int | None = None, most: int = MOST_BYTES
+) -> float | None:
     """`copy_bandwidth`, or None where it cannot be measured."""
     try:
-        return copy_bandwidth(device, threads=threads)
+        return copy_bandwidth(device, threads=threads, most=most)
     except Exception:
         # A yardstick is worth no failed bench, whatever a driver makes of it.
         logger.info("no bandwidth of %s", device or "memory", exc_info=True)
         return None
 
 
-def copy_bandwidth(device: str | None = None, *, threads: int | None = None) -> float:
+def copy_bandwidth(device: str | None = None, *, threads: int | None = None, most: int = MOST_BYTES) -> float:
     """Bytes a second that copying moves, read and written both counted: the median of several rounds.
 
     It takes 512 MB at most (`MOST_BYTES`), a quarter of the free memory where that is less, for about a
@@ -53,13 +55,14 @@ def copy_bandwidth(device: str | None = None, *, threads: int | None = None) -> 
     Args:
         device: ggml's name of it, such as "CUDA0"; None or the CPU's name is the system's memory.
         threads: threads that copy in the system's memory; None takes the physical cores.
+        most: bytes of memory that the measurement takes at most.
 
     Raises:
         EngineError: there is no such device, too little of its memory is free, or llama.cpp cannot use it.
     """
     if device is None or any(each.name == device and each.kind == "cpu" for each in devices.devices()):
-        return _system_bandwidth(threads or physical_cores())
-    return _device_bandwidth(device)
+        return _system_bandwidth(threads or physical_cores(), most)
+    return _device_bandwidth(device, most)
 
 
 def _block_bytes(free: int, most: int) -> int:

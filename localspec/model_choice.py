@@ -1,0 +1,72 @@
+"""What a model's name stands for on this machine: of a family, the size that fits it."""
+
+from __future__ import annotations
+
+from localspec.models import choose, registry, store
+from localspec.models.choose import Choice
+from localspec.models.entries import ModelEntry
+from localspec.models.registry import Resolved
+
+__all__ = ["best_choice", "choice_of", "chosen_note", "find_entry", "resolve", "resolve_draft"]
+
+
+def resolve(name_or_path: str) -> Resolved:
+    """As `registry.resolve`, but a family's name is the size of it that fits this machine.
+
+    The first such name on a machine takes a second, see `localspec.runtime.survey`. Nothing is fetched.
+
+    Raises:
+        NotFoundError: no such name (the nearest ones are offered) or no such file.
+        UsageError: an unusable `models.toml` or source.
+    """
+    choice = choice_of(name_or_path)
+    return registry.resolve(name_or_path) if choice is None else _resolved(choice.entry)
+
+
+def resolve_draft(name_or_path: str) -> Resolved:
+    """The same for a draft model, which has to be quick: a family's name is its smallest size."""
+    family = registry.catalogue().families.get(name_or_path.strip())
+    return registry.resolve(name_or_path) if family is None else _resolved(family.sizes[-1])
+
+
+def find_entry(name: str) -> ModelEntry:
+    """As `registry.find_entry`, but a family's name is the size of it that fits this machine."""
+    choice = choice_of(name)
+    return registry.find_entry(name) if choice is None else choice.entry
+
+
+def choice_of(name: str) -> Choice | None:
+    """What is chosen for this machine where `name` is a family; None for anything else.
+
+    Raises:
+        UsageError: an unusable `models.toml`.
+    """
+    from localspec.runtime import survey
+
+    family = registry.catalogue().families.get(name.strip())
+    return None if family is None else choose.choose(family, survey.capacity())
+
+
+def chosen_note(name: str) -> str:
+    """A sentence for users on what was chosen for the family `name`; "" for anything else.
+
+    Raises:
+        UsageError: an unusable `models.toml`.
+    """
+    choice = choice_of(name)
+    return "" if choice is None else f"{name.strip()}: {choice.reason}"
+
+
+def best_choice() -> Choice | None:
+    """The model to recommend on this machine; None where the registry recommends no family.
+
+    Raises:
+        UsageError: an unusable `models.toml`.
+    """
+    from localspec.runtime import survey
+
+    return choose.best(registry.catalogue(), survey.capacity())
+
+
+def _resolved(entry: ModelEntry) -> Resolved:
+    return Resolved(name=entry.name, path=store.fetched(entry), entry=entry)
