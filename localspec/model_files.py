@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localspec.drafters import METHODS, members_of, models_of
 from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.model_choice import resolve_draft
 from localspec.models import registry, store
 from localspec.models.gguf import read_header
 from localspec.models.progress import OnProgress
@@ -40,11 +41,13 @@ class WantedFiles:
         model: the target.
         options: how it is to be loaded; see `with_files`.
         drafts: what each draft model of `options.draft.spec` stands for.
+        notes: what users should know of it beforehand, such as which size of a family was chosen.
     """
 
     model: Resolved
     options: EngineOptions
     drafts: Mapping[str, Resolved] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -62,7 +65,7 @@ class WantedFiles:
             UsageError: a path is not valid UTF-8, which llama.cpp needs.
         """
         path = file_of(self.model, on_progress)
-        options, notes = self.options, []
+        options, notes = self.options, list(self.notes)
         for name, resolved in self.drafts.items():
             try:
                 file_of(resolved, on_progress)
@@ -128,11 +131,13 @@ def _place(resolved: Resolved) -> Path:
 
 def _resolved(name: str) -> Resolved:
     try:
-        return registry.resolve(name)
+        return resolve_draft(name)
     except NotFoundError as error:
-        if name.lower().endswith(".gguf") or "/" in name:
+        known = registry.catalogue()
+        names = [*known.families, *known.models]
+        if name.lower().endswith(".gguf") or "/" in name or name.rpartition(":")[0] in names:
             raise
-        near = difflib.get_close_matches(name.lower(), [*METHODS, *registry.entries()], n=1, cutoff=0.6)
+        near = difflib.get_close_matches(name.lower(), [*METHODS, *names], n=1, cutoff=0.6)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UsageError(
             f"There is no drafting method '{name}' and no model of that name{hint}; use one of: "

@@ -18,9 +18,11 @@ from localspec.bench.tasks import TASK_NAMES, Task, load_tasks
 from localspec.control import DEFAULT_POLICY, check_policy
 from localspec.drafters import DEFAULT_LENGTH, check_spec, models_of
 from localspec.errors import NotFoundError, UsageError
-from localspec.models import registry, sources
+from localspec.model_choice import resolve, resolve_draft
+from localspec.models import sources
 from localspec.models.gguf import read_header
 from localspec.models.progress import OnProgress
+from localspec.models.registry import Resolved
 from localspec.runtime.quantize import FILE_TYPES
 from localspec.sampling import check_params
 from localspec.types import DraftOptions, SamplingParams
@@ -291,14 +293,15 @@ def find_drafts(settings: Settings, on_progress: OnProgress | None = None) -> di
     if not names:
         return {}
     base = _model(settings.model, on_progress)
-    return {name: str(_variant(name, base, settings, on_progress)) for name in names}
+    return {name: str(_variant(name, base, settings, on_progress, resolve_draft)) for name in names}
 
 
 def find_peer_draft(settings: Settings, on_progress: OnProgress | None = None) -> Path | None:
     """The file that llama-server drafts with, None where none was given; raises like `find_files`."""
     if settings.peer_draft is None:
         return None
-    return _variant(settings.peer_draft, _model(settings.model, on_progress), settings, on_progress)
+    base = _model(settings.model, on_progress)
+    return _variant(settings.peer_draft, base, settings, on_progress, resolve_draft)
 
 
 def _is_model(name: str) -> bool:
@@ -306,7 +309,7 @@ def _is_model(name: str) -> bool:
     if name == OWN_FILE or name.upper() in FILE_TYPES:
         return True
     try:
-        registry.resolve(name)
+        resolve(name)
     except NotFoundError:
         if Path(name).suffix == ".gguf":
             raise
@@ -314,17 +317,23 @@ def _is_model(name: str) -> bool:
     return True
 
 
-def _variant(name: str, base: Path, settings: Settings, on_progress: OnProgress | None) -> Path:
+def _variant(
+    name: str,
+    base: Path,
+    settings: Settings,
+    on_progress: OnProgress | None,
+    find: Callable[[str], Resolved] = resolve,
+) -> Path:
     """`base` itself, a quantization of it, or another model."""
     if name == OWN_FILE:
         return base
     if name.upper() in FILE_TYPES:
         return requantized(base, name.upper(), settings.threads)
-    return _model(name, on_progress)
+    return _model(name, on_progress, find)
 
 
-def _model(name: str, on_progress: OnProgress | None) -> Path:
-    resolved = registry.resolve(name)
+def _model(name: str, on_progress: OnProgress | None, find: Callable[[str], Resolved] = resolve) -> Path:
+    resolved = find(name)
     path = resolved.path
     if path is None:
         assert resolved.entry is not None  # noqa: S101 - a name that resolves has an entry or a path

@@ -155,7 +155,11 @@ KvTypeOption = Annotated[
 ]
 ChatTemplateOption = Annotated[
     Path | None,
-    typer.Option("--chat-template", metavar="FILE", help="Jinja template in place of the model's own."),
+    typer.Option(
+        "--chat-template",
+        metavar="FILE|NAME",
+        help="Jinja template, or a known format such as chatml, in place of the model's own.",
+    ),
 ]
 ThinkOption = Annotated[
     bool | None,
@@ -292,15 +296,15 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     from localspec import settings as config
     from localspec.control import check_policy
     from localspec.drafters import check_spec, has_probs
+    from localspec.model_choice import chosen_note, resolve
     from localspec.model_files import WantedFiles, resolve_drafts, with_files
     from localspec.models.compat import check_draft_file
     from localspec.models.gguf import read_header
-    from localspec.models.registry import resolve
     from localspec.verify import check_verify
 
     given = asdict(flags)
     path = given.pop("chat_template")
-    template = None if path is None else read_text(path, "chat template")
+    template = None if path is None else _chat_template(path)
     settings = config.merge(config.load_settings(), **given)
     engine = config.engine_options(settings, chat_template=template, remember=True)
     # One that was set for all models need not suit this one.
@@ -320,12 +324,26 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
                 if resolved.path is not None:
                     check_draft_file(read_header(resolved.path), target=header)
     return Plan(
-        files=WantedFiles(model, replace(engine, draft=draft, needs_draft=needs_draft), drafts),
+        files=WantedFiles(
+            model,
+            replace(engine, draft=draft, needs_draft=needs_draft),
+            drafts,
+            notes=tuple(filter(None, [chosen_note(settings.model)])),
+        ),
         sampling=config.sampling_params(settings, model.entry.sampling.given() if model.entry else None),
         system=check_text(settings.chat.system_prompt, "The system prompt") or None,
         max_tokens=settings.chat.max_tokens,
         settings=settings,
     )
+
+
+def _chat_template(given: Path) -> str:
+    """The Jinja source that --chat-template stands for: a file's, or that of a format known by name."""
+    if given.suffix or len(given.parts) > 1 or given.exists():
+        return read_text(given, "chat template")
+    from localspec.chat.formats import find_format
+
+    return find_format(given.name).source
 
 
 def check_text(text: str, what: str) -> str:

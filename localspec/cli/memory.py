@@ -201,7 +201,7 @@ def _records(name: str, text: str, loaded: Any) -> list[Record]:
 
 def _model_path(settings: Settings) -> Path:
     from localspec.cli.models import progress_display
-    from localspec.models.registry import resolve
+    from localspec.model_choice import resolve
     from localspec.models.sources import pull
 
     found = resolve(settings.model)

@@ -69,6 +69,8 @@ def run(
         text = _read_prompt(prompt, raw=raw)
         if raw and flags.system is not None:
             raise UsageError("--system has no place beside --raw; write it into the prompt.")
+        if raw and flags.think is not None:
+            raise UsageError("--think has no place beside --raw: no chat template is used.")
         _check_logprobs(logprobs, as_json=as_json)
         constraint = _grammar(json_schema, grammar)
         plan = common.plan(flags)
@@ -170,6 +172,8 @@ def _grammar(json_schema: Path | None, grammar: Path | None) -> str | None:
 
 def _model_files(plan: common.Plan) -> ModelFiles:
     """The files of the model and its draft models, fetched first where missing, with progress on stderr."""
+    for note in plan.files.notes:
+        typer.echo(note, err=True)
     missing = plan.files.missing
     if not missing:
         return plan.files.find()

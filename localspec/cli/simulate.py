@@ -193,8 +193,8 @@ def _tokenizer(model: str | None, max_tokens: int, seed: int) -> Iterator[Tokeni
     from localspec.bench.transcripts import Transcripts
     from localspec.chat.template import ChatTemplate
     from localspec.cli.models import progress_display
+    from localspec.model_choice import resolve
     from localspec.models.hashes import file_sha256
-    from localspec.models.registry import resolve
     from localspec.models.sources import pull
     from localspec.runtime.vocabulary import vocabulary
     from localspec.simulate.inputs import Tokenizer
@@ -207,9 +207,7 @@ def _tokenizer(model: str | None, max_tokens: int, seed: int) -> Iterator[Tokeni
     path = path or Path(found.name)
     common.check_text(str(path), "The path of the model's file")
     with vocabulary(path) as words:
-        template = ChatTemplate(
-            words.chat_template, bos=words.token_text(words.bos), eos=words.token_text(words.eos)
-        )
+        template = ChatTemplate.of(words)
         yield Tokenizer(
             words,
             template,

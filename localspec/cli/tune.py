@@ -93,10 +93,10 @@ def _wanted(
     from localspec.bench.options import listed, numbers
     from localspec.control import check_policy
     from localspec.drafters import check_spec
+    from localspec.model_choice import resolve
     from localspec.model_files import file_of, resolve_drafts, with_files
     from localspec.models.compat import check_draft_file
     from localspec.models.gguf import read_header
-    from localspec.models.registry import resolve
     from localspec.tune.draft_stage import default_drafts
     from localspec.tune.tuner import Wanted
 

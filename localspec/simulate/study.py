@@ -11,7 +11,7 @@ from localspec.control import Controller, LiveCost, Off, make_controller
 from localspec.cost import CostCurve
 from localspec.drafters import DEFAULT_LENGTH, LONGEST, METHODS, Drafter, Needs, check_spec, make_drafter
 from localspec.errors import LocalspecError, UsageError
-from localspec.models import registry
+from localspec.model_choice import resolve_draft
 from localspec.simulate.inputs import Recording
 from localspec.simulate.replay import Simulated, replay
 from localspec.types import DraftOptions
@@ -145,7 +145,7 @@ def _is_model(spec: str) -> bool:
     if spec.endswith(".gguf"):
         return True
     try:
-        registry.resolve(spec)
+        resolve_draft(spec)
     except (LocalspecError, OSError):
         # Such as a name too long for a file.
         return False
