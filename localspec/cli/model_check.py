@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from localspec.models.compat import Compatibility, VocabularyFacts
     from localspec.models.gguf import GGUFHeader
+    from localspec.models.registry import Resolved
 
 _CONTEXT = 8192
 _SHOWN_ENDS = 4
@@ -35,6 +37,7 @@ def check(
 ) -> None:
     """Tell whether DRAFT can draft for TARGET: vocabularies, memory, and a verdict. No weights are loaded."""
     from localspec.errors import IncompatibleError
+    from localspec.model_choice import resolve, resolve_draft
     from localspec.models.compat import (
         Compatibility,
         check_draft_file,
@@ -44,7 +47,7 @@ def check(
     from localspec.models.gguf import read_header
     from localspec.models.lookalikes import purpose
 
-    headers = [read_header(_file_of(name)) for name in (target, draft)]
+    headers = [read_header(_file_of(target, resolve)), read_header(_file_of(draft, resolve_draft))]
     context = min(headers[0].context_length or _CONTEXT, _CONTEXT)
     refusal = ""
     try:
@@ -69,11 +72,10 @@ def check(
         raise typer.Exit(IncompatibleError.exit_code)
 
 
-def _file_of(name: str) -> Path:
+def _file_of(name: str, resolve: Callable[[str], Resolved]) -> Path:
     from localspec.errors import NotFoundError
-    from localspec.models import registry
 
-    found = registry.resolve(name)
+    found = resolve(name)
     if found.path is None:
         raise NotFoundError(f"{name} is not fetched yet; run `localspec models pull {name}`.")
     return found.path
