@@ -4,7 +4,8 @@
 # make check  format, lint, types, layering
 # make clean  remove what make made (models and conversations stay)
 #
-# ACCEL=cpu|cuda|vulkan|metal picks llama.cpp's backend (found out when not given), PYTHON=... the interpreter.
+# ACCEL=cpu|cuda|rocm|vulkan|metal picks llama.cpp's backend (found out when not given), ACCEL=wheel or wheel-cu124
+# and the like takes a ready-made one, without a compiler (docs/INSTALL.md). PYTHON=... picks the interpreter.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +25,7 @@ GRID := --model smollm2 --files BF16,own --draft ngram --draft-length 2,4,8,auto
 .PHONY: help chat test bench check clean env dev python
 
 help:
-	@sed -n "s/^# //p" Makefile | sed "1,6!d"
+	@sed -n "s/^# //p" Makefile | sed "1,7!d"
 
 chat: env $(VENV)/default-model
 	@$(BIN)/python -m localspec chat $(ARGS)

@@ -26,8 +26,12 @@ STATE = VENV / "localspec.json"
 LOG = VENV / "setup.log"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
-BACKENDS = {"cuda": "GGML_CUDA", "vulkan": "GGML_VULKAN", "metal": "GGML_METAL"}
-ACCELS = ("cpu", *BACKENDS)
+BACKENDS = {"cuda": "GGML_CUDA", "rocm": "GGML_HIP", "vulkan": "GGML_VULKAN", "metal": "GGML_METAL"}
+# Ready-made wheels: an index of llama-cpp-python's own project, one folder a kind.
+WHEEL_INDEX = "https://abetlen.github.io/llama-cpp-python/whl/"
+CUDA_WHEELS = ("cu118", "cu121", "cu122", "cu123", "cu124", "cu125", "cu130", "cu132")
+WHEELS = ("cpu", "metal", "vulkan", *CUDA_WHEELS, "rocm72", "hip-radeon")
+ACCELS = ("cpu", *BACKENDS, "wheel", *(f"wheel-{kind}" for kind in WHEELS))
 
 
 class SetupError(Exception):
@@ -72,12 +76,15 @@ def detect_accel(
     """The best backend that can be built and used here, and why."""
     if system == "Darwin":
         return ("metal", "Apple silicon") if machine == "arm64" else ("cpu", "an Intel Mac")
+    missing = "no usable GPU was found"
     if runs("nvidia-smi"):
         if runs("nvcc", "--version"):
             return "cuda", "an NVIDIA GPU and nvcc were found"
         missing = "an NVIDIA GPU is here, but not the CUDA toolkit: install it and run `make chat ACCEL=cuda`"
-    else:
-        missing = "no usable GPU was found"
+    elif runs("rocminfo"):
+        if runs("hipcc", "--version"):
+            return "rocm", "an AMD GPU, ROCm and hipcc were found"
+        missing = "an AMD GPU with ROCm is here, but not hipcc: install it and run `make chat ACCEL=rocm`"
     if render() and runs("glslc", "--version") and headers():
         return "vulkan", "a GPU, glslc and the Vulkan headers were found"
     return "cpu", missing
@@ -86,9 +93,14 @@ def detect_accel(
 def check_accel(accel: str, runs: Callable[..., bool] = works, *, system: str = platform.system()) -> None:
     """Raise `SetupError` for a backend that cannot be built here."""
     if accel not in ACCELS:
-        raise SetupError(f"ACCEL={accel} is unknown; use one of: {', '.join(ACCELS)}.")
+        known = ", ".join(name for name in ACCELS if not name.startswith("wheel-"))
+        raise SetupError(
+            f"ACCEL={accel} is unknown; use one of: {known}, or wheel-KIND with KIND of {', '.join(WHEELS)}."
+        )
     if accel == "cuda" and not runs("nvcc", "--version"):
         raise SetupError("ACCEL=cuda needs nvcc: install the CUDA toolkit and put its bin folder on PATH.")
+    if accel == "rocm" and not runs("hipcc", "--version"):
+        raise SetupError("ACCEL=rocm needs hipcc: install AMD's ROCm with its HIP SDK and put it on PATH.")
     if accel == "vulkan" and not runs("glslc", "--version"):
         raise SetupError(
             "ACCEL=vulkan needs glslc and headers "
@@ -98,14 +110,44 @@ def check_accel(accel: str, runs: Callable[..., bool] = works, *, system: str = 
         raise SetupError("ACCEL=metal exists on macOS only; leave ACCEL out to have it chosen.")
 
 
+GET_COMPILER = (
+    "a C++ compiler (Debian, Ubuntu: apt install build-essential; Fedora: dnf install gcc-c++; "
+    "macOS: xcode-select --install)"
+)
+
+
+def has_compiler(runs: Callable[..., bool] = works) -> bool:
+    """Whether llama.cpp can be compiled here."""
+    compilers = [os.environ.get("CXX", "").split(" ")[0], "c++", "g++", "clang++"]
+    return any(name and runs(name, "--version") for name in compilers)
+
+
 def check_compiler(runs: Callable[..., bool] = works) -> None:
     """Raise `SetupError` where llama.cpp cannot be compiled."""
-    compilers = [os.environ.get("CXX", "").split(" ")[0], "c++", "g++", "clang++"]
-    if not any(name and runs(name, "--version") for name in compilers):
+    if not has_compiler(runs):
         raise SetupError(
-            "No C++ compiler was found: install one (Debian, Ubuntu: apt install build-essential; "
-            "Fedora: dnf install gcc-c++; macOS: xcode-select --install) and run make again."
+            f"No C++ compiler was found: install {GET_COMPILER} and run make again, or run "
+            "`make chat ACCEL=wheel` for a ready-made llama.cpp."
         )
+
+
+def wheel_kind(
+    accel: str, *, system: str = platform.system(), machine: str = platform.machine()
+) -> str | None:
+    """The kind of ready-made wheel that a value of ACCEL means; None where llama.cpp is to be built."""
+    if accel == "wheel":
+        return "metal" if (system, machine) == ("Darwin", "arm64") else "cpu"
+    return accel.removeprefix("wheel-") if accel.startswith("wheel-") else None
+
+
+def hip_environment() -> dict[str, str]:
+    """Where the HIP compiler and ROCm are, for CMake; what is set already stays."""
+    found = {}
+    for name, option, end in (("HIPCXX", "-l", "/clang"), ("HIP_PATH", "-R", "")):
+        if name not in os.environ and works("hipconfig", option):
+            answer = subprocess.run(["hipconfig", option], capture_output=True, text=True, check=False)
+            found[name] = answer.stdout.strip() + end
+    return found
 
 
 def cmake_args(accel: str, given: str = "") -> str:
@@ -173,7 +215,7 @@ def pip(*args: str, what: str, environment: Mapping[str, str] | None = None) -> 
     with LOG.open("a") as log:
         log.write(f"\n$ {' '.join(command)}\n")
         log.flush()
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -181,13 +223,13 @@ def pip(*args: str, what: str, environment: Mapping[str, str] | None = None) -> 
             text=True,
             errors="replace",
             env={**os.environ, **(environment or {})},
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            log.write(line)
-            step = re.match(r"\s*\[\s*(\d+/\d+|\d+%)\]", line)
-            if step and watched:
-                print(f"\r  compiled {step.group(1)} ", end="", flush=True)
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                log.write(line)
+                step = re.match(r"\s*\[\s*(\d+/\d+|\d+%)\]", line)
+                if step and watched:
+                    print(f"\r  compiled {step.group(1)} ", end="", flush=True)
         if process.wait() == 0:
             if watched:
                 print("\r\x1b[K", end="", flush=True)
@@ -204,11 +246,54 @@ def what_went_wrong(lines: Sequence[str]) -> Sequence[str]:
     return lines[-15:]
 
 
+def install_wheel(kind: str, requirement: str) -> None:
+    """Install llama-cpp-python without compiling, from the index of its own project."""
+    say(f"fetching a ready-made llama.cpp ({kind})")
+    log_begins = LOG.stat().st_size if LOG.exists() else 0
+    # Without --only-binary pip would take the sources of a newer version, and miss the compiler.
+    fetch = ["--only-binary", "llama-cpp-python", "--extra-index-url", WHEEL_INDEX + kind, "--no-deps"]
+    try:
+        pip("install", "--force-reinstall", *fetch, requirement, what="Installing llama.cpp")
+    except SetupError as error:
+        with LOG.open("rb") as log:
+            log.seek(log_begins)
+            problem = wheel_problem(log.read().decode(errors="replace"), kind, requirement)
+        raise SetupError(problem or str(error)) from error
+
+
+def wheel_problem(log: str, kind: str, requirement: str) -> str:
+    """What pip's output says about an index without the wheel, in a sentence; "" for any other failure."""
+    found = re.search(r"from versions: ([^)]*)\)", log)
+    if not found:
+        return ""
+    versions = re.findall(r"\d[\w.+]*", found[1])
+    if versions:
+        problem = f"of kind {kind}, {versions[-1]} is the newest ready-made version for this system"
+        problem += f", and localspec needs {requirement}"
+    elif re.search(r"Retrying \(|Could not fetch URL|ConnectionError|ProxyError|Max retries", log):
+        problem = f"{WHEEL_INDEX}{kind}, where ready-made wheels are, cannot be reached"
+    else:
+        problem = (
+            f"there is no ready-made wheel of kind {kind} for {platform.system()} on {platform.machine()}"
+        )
+    return f"Installing llama.cpp failed: {problem}; install {GET_COMPILER} and run `make chat ACCEL=cpu`."
+
+
+def is_built(accel: str, requirement: str) -> bool:
+    """Whether a wheel for a backend was built here before."""
+    folder = wheel_folder(accel)
+    return folder.is_dir() and installable(requirement, folder)
+
+
 def install_llama(accel: str, requirement: str) -> None:
     """Install llama-cpp-python for a backend, from a wheel built earlier where there is one."""
+    kind = wheel_kind(accel)
+    if kind:
+        install_wheel(kind, requirement)
+        return
     folder = wheel_folder(accel)
     find = ["--no-index", "--find-links", str(folder), "--no-deps"]
-    if not (folder.is_dir() and installable(requirement, folder)):
+    if not is_built(accel, requirement):
         check_compiler()
         folder.mkdir(parents=True, exist_ok=True)
         jobs = build_jobs()
@@ -217,6 +302,7 @@ def install_llama(accel: str, requirement: str) -> None:
         building = {
             "CMAKE_ARGS": cmake_args(accel, os.environ.get("CMAKE_ARGS", "")),
             "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
+            **(hip_environment() if accel == "rocm" else {}),
         }
         # -v: progress comes line by line instead of all at the end.
         build = ["wheel", "-v", "--no-cache-dir", "--no-deps", "--wheel-dir", str(folder), requirement]
@@ -254,6 +340,8 @@ def prepare(accel: str, *, dev: bool) -> None:
     detected = ""
     if not wanted:
         wanted, why = detect_accel()
+        if not (has_compiler() or installable(requirement) or is_built(wanted, requirement)):
+            wanted, why = "wheel", "no C++ compiler was found to build one"
         detected = wanted
         say(f"backend {wanted}, since {why}")
     # An environment without a state was made by hand: what it has is kept unless a backend is asked for.
@@ -261,7 +349,7 @@ def prepare(accel: str, *, dev: bool) -> None:
         try:
             install_llama(wanted, requirement)
         except SetupError as error:
-            if detected in ("", "cpu"):
+            if detected in ("", "cpu", "wheel"):
                 raise
             say(f"{error}\nlocalspec: going on without {detected}; `make chat ACCEL={detected}` tries again")
             wanted = "cpu"
@@ -274,7 +362,7 @@ def prepare(accel: str, *, dev: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 when the environment is ready."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--accel", default="", metavar="|".join(ACCELS))
+    parser.add_argument("--accel", default="", metavar="|".join(("cpu", *BACKENDS, "wheel", "wheel-KIND")))
     parser.add_argument("--dev", action="store_true", help="with the tools of `make check` and `make test`")
     given = parser.parse_args(argv)
     try:

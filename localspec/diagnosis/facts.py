@@ -8,16 +8,36 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec import paths
+from localspec.diagnosis.graphics import Graphics, look_at_graphics, run_tool
 from localspec.errors import LocalspecError
 
 if TYPE_CHECKING:
     from localspec.runtime.devices import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """llama.cpp as it is installed.
+
+    Attributes:
+        devices: as ggml sees them.
+        backend: the one that computes, "none" where it cannot be loaded.
+        features: what it was built with.
+        version: of ggml, and the commit of llama.cpp.
+        error: why it cannot be loaded, "" if it can.
+    """
+
+    devices: tuple[Device, ...] = ()
+    backend: str = "none"
+    features: Mapping[str, str] = field(default_factory=dict)
+    version: str | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +49,44 @@ class Machine:
         backend: the one that computes.
         features: what llama.cpp was built with.
         cpu_flags: what the CPU has, lowercase; empty where the system does not tell.
-        nvidia_gpus: names by the driver's own tool; None without that tool, empty if it fails.
-        has_vulkan: whether a Vulkan driver is installed.
         cores: physical cores that this process may use.
         memory_free, memory_total: RAM in bytes.
         on_battery: None without a battery.
         emulated: whether the processor is imitated by another kind.
         library_error: why llama.cpp cannot be loaded, "" if it can.
+        graphics: GPUs, their drivers and tools, whether llama.cpp uses them or not.
+        system: "Linux", "Darwin" or "Windows".
+        architecture: such as "x86_64" or "arm64".
+        container: kind of container that this runs in, "" outside of one.
+        wsl: whether this is Linux within Windows.
+        compiler: whether there is a C++ compiler.
+        checkout: whether `make` installed this, in a checkout.
+        all_cores: physical cores of the machine, also those that this process may not use.
     """
 
     devices: tuple[Device, ...]
     backend: str
     features: Mapping[str, str]
     cpu_flags: frozenset[str]
-    nvidia_gpus: tuple[str, ...] | None
-    has_vulkan: bool
     cores: int
     memory_free: int
     memory_total: int
     on_battery: bool | None
     emulated: bool
     library_error: str = ""
+    graphics: Graphics = field(default_factory=Graphics)
+    system: str = "Linux"
+    architecture: str = "x86_64"
+    container: str = ""
+    wsl: bool = False
+    compiler: bool = True
+    checkout: bool = False
+    all_cores: int = 0
 
-
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """What the terminal can do; `colors` is 0 without any."""
-
-    interactive: bool
-    kind: str
-    columns: int
-    rows: int
-    colors: int
-    unicode: bool
+    @property
+    def gpus(self) -> tuple[Device, ...]:
+        """GPUs that llama.cpp uses."""
+        return tuple(device for device in self.devices if device.kind in ("gpu", "igpu"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,49 +98,55 @@ class Place:
     problem: str
 
 
-def look_at_machine() -> Machine:
-    """Gather what decides about speed; a broken llama.cpp is told by `library_error`."""
-    import psutil
-
+def look_at_library() -> Library:
+    """llama.cpp's libraries, loaded into this process; those that cannot be are told by `error`."""
     from localspec.runtime import devices
 
-    found: tuple[Device, ...] = ()
-    backend, features, problem = "none", dict[str, str](), ""
     try:
         devices.silence()
-        found = tuple(devices.devices())
-        backend, features = devices.backend_name(), devices.system_info()
+        return Library(
+            devices=tuple(devices.devices()),
+            backend=devices.backend_name(),
+            features=devices.system_info(),
+            version=devices.llama_version(),
+        )
     except LocalspecError as error:
-        problem = str(error)
+        return Library(error=str(error))
+
+
+def look_at_machine(library: Library | None = None) -> Machine:
+    """Gather what decides about speed.
+
+    Args:
+        library: llama.cpp, where it was looked at already; None loads it into this process.
+    """
+    import psutil
+
+    from localspec.runtime.cores import physical_cores
+
+    library = library or look_at_library()
     memory = psutil.virtual_memory()
     cpu_info = _read(Path("/proc/cpuinfo"))
+    cores = physical_cores()
     return Machine(
-        devices=found,
-        backend=backend,
-        features=features,
+        devices=library.devices,
+        backend=library.backend,
+        features=library.features,
         cpu_flags=_cpu_flags(cpu_info),
-        nvidia_gpus=_nvidia_gpus(),
-        has_vulkan=shutil.which("vulkaninfo") is not None,
-        cores=devices.physical_cores(),
+        cores=cores,
         memory_free=memory.available,
         memory_total=memory.total,
         on_battery=_on_battery(),
         emulated=_is_emulated(cpu_info),
-        library_error=problem,
-    )
-
-
-def look_at_terminal() -> Terminal:
-    """What standard output is connected to."""
-    size = shutil.get_terminal_size()
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
-    return Terminal(
-        interactive=sys.stdout.isatty(),
-        kind=os.environ.get("TERM", ""),
-        columns=size.columns,
-        rows=size.lines,
-        colors=_colors(os.environ),
-        unicode=encoding == "utf8",
+        library_error=library.error,
+        graphics=look_at_graphics(),
+        system=platform.system(),
+        architecture=platform.machine(),
+        container=_container(),
+        wsl="microsoft" in platform.release().lower(),
+        compiler=any(run_tool(name, "--version") is not None for name in _compilers()),
+        checkout=(Path(__file__).parents[2] / "scripts" / "setup_env.py").is_file(),
+        all_cores=psutil.cpu_count(logical=False) or cores,
     )
 
 
@@ -155,24 +186,17 @@ def _read(path: Path) -> str:
         return ""
 
 
+def _compilers() -> tuple[str, ...]:
+    own = os.environ.get("CXX", "").split(" ")[0]
+    return tuple(name for name in (own, "c++", "g++", "clang++", "cl") if name)
+
+
 def _cpu_flags(cpu_info: str) -> frozenset[str]:
     for line in cpu_info.splitlines():
         name, _, value = line.partition(":")
         if name.strip().lower() in ("flags", "features"):
             return frozenset(value.lower().split())
     return frozenset()
-
-
-def _nvidia_gpus() -> tuple[str, ...] | None:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return None
-    command = [tool, "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
 
 
 def _on_battery() -> bool | None:
@@ -207,13 +231,12 @@ def _sysctl(name: str) -> str:
     return answer.stdout.strip()
 
 
-def _colors(environment: Mapping[str, str]) -> int:
-    """Colours that the terminal announces."""
-    kind = environment.get("TERM", "")
-    if kind == "dumb":
-        return 0
-    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit") or "WT_SESSION" in environment:
-        return 1 << 24
-    if "256color" in kind:
-        return 256
-    return 16 if kind or sys.platform == "win32" else 0
+def _container() -> str:
+    """Kind of container by the marks that their engines leave."""
+    if Path("/.dockerenv").exists():
+        return "docker"
+    if Path("/run/.containerenv").exists():
+        return "podman"
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return "kubernetes"
+    return os.environ.get("container", "")  # noqa: SIM112 - systemd writes it in lowercase
