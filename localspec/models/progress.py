@@ -18,7 +18,8 @@ class PullProgress:
     """How far a pull is.
 
     Attributes:
-        stage: "waiting", "connecting", "downloading", "retrying", "unpacking" or "verifying".
+        stage: "waiting" (for another process), "connecting", "downloading", "retrying", "paused" (because the
+            server asked for it), "unpacking" or "verifying".
         done_bytes: bytes of this stage that are done, resumed ones included.
         total_bytes: bytes of this stage, None while nobody has told them.
         rate: bytes a second over the last seconds, None before there is a measurement.
@@ -71,6 +72,13 @@ class Meter:
         self._stage, self._total = stage, total
         self._samples.clear()
         self.at(done, force=True)
+
+    def follow(self, stage: str, done: int, total: int | None) -> None:
+        """Note where something that is watched from outside stands; another stage is begun."""
+        if (stage, total) == (self._stage, self._total):
+            self.at(done)
+        else:
+            self.begin(stage, done, total)
 
     def at(self, done: int, *, force: bool = False) -> None:
         """Note that `done` bytes of the stage are done."""

