@@ -13,7 +13,6 @@ from localspec.client import EngineLink
 from localspec.errors import BY_NAME, EngineDiedError, LocalspecError, PromptTooLongError, UsageError
 from localspec.messages import (
     Cancel,
-    Command,
     EngineExited,
     Event,
     Failed,
@@ -27,8 +26,9 @@ from localspec.messages import (
 )
 from localspec.models.registry import Resolved
 from localspec.settings import fresh_seed
-from localspec.types import SamplingParams
+from localspec.types import ChatMessage, SamplingParams
 from tui.conversation import Conversation, Parts, partial_stats, reply_stats
+from tui.desk import Desk
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent
 from tui.launch import Launch
 from tui.setup import Setup
@@ -57,6 +57,7 @@ class Chat:
         queued: the message that is sent as soon as the engine is free.
         stopping: whether the user has asked the running reply to end.
         failure: why there is no model, None while there is hope.
+        desk: where requests to the engine go.
     """
 
     def __init__(
@@ -67,18 +68,15 @@ class Chat:
         view: View,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._launch, self._link, self._store, self._view = launch, link, store, view
-        self._recorder = launch.recorder()
+        self._launch, self._store, self._view = launch, store, view
+        self.desk = Desk(link, launch.recorder(), lambda trouble: view.show_note(trouble, "error"))
         self._clock = clock
         self._stopping_since = 0.0
-        self._next_id = 1
-        self._running: int | None = None
-        self._on_screen = False
         options = launch.options
         self.state = LiveState(
             speculation=options.speculation, draft=options.draft.spec, verify=options.verify
         )
-        self.setup = Setup(launch, self.state, view, self._send, self._fail)
+        self.setup = Setup(launch, self.state, view, self.desk.send, self._fail)
         self.conversation = self._new_conversation()
         self.queued: str | None = None
         self.stopping = False
@@ -86,24 +84,29 @@ class Chat:
 
     @property
     def busy(self) -> bool:
-        """Whether the engine makes a reply."""
-        return self._running is not None
+        """Whether the engine has something to do."""
+        return self.desk.running is not None
 
     @property
     def replying(self) -> bool:
-        """Whether it makes one for the conversation on screen."""
-        return self._running is not None and self._on_screen
+        """Whether it makes a reply for the conversation on screen."""
+        return self.busy and not self.desk.errand
 
     @property
     def ready(self) -> bool:
         """Whether a message would be answered at once."""
-        free = self._running is None and not self.setup.switching
-        return free and self.state.info is not None and self._link.alive
+        free = not self.busy and not self.setup.switching
+        return free and self.state.info is not None and self.desk.alive
 
     @property
     def private(self) -> bool:
         """Whether nothing of what is said is kept."""
         return self._store.private
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest reply, in tokens."""
+        return self._launch.max_tokens
 
     @property
     def exit_code(self) -> int:
@@ -116,7 +119,7 @@ class Chat:
         """Start the engine and look for the model; returns at once."""
         self.failure = None
         self.state.phase = Phase.STARTING
-        self._link.start()
+        self.desk.start()
         self.setup.begin()
 
     def open_first(self) -> None:
@@ -155,16 +158,16 @@ class Chat:
                 self.setup.stay()
             return
         if not self.stopping:
-            self.stopping = self._send(Cancel())
+            self.stopping = self.desk.send(Cancel())
             self._stopping_since = self._clock()
         elif self._clock() - self._stopping_since > PATIENCE_S:
-            self._link.kill()
+            self.desk.kill()
 
     def set_speculation(self, enabled: bool) -> None:
         """Switch speculation on or off; takes effect within a step, even in the middle of a reply."""
         self.state.wanted = enabled
         if self.state.info is not None:
-            self._send(SetSpeculation(enabled))
+            self.desk.send(SetSpeculation(enabled))
 
     def choose_model(self, model: Resolved) -> None:
         """Go on with another model, after the running reply; it is fetched first where it is missing."""
@@ -192,9 +195,18 @@ class Chat:
         self.setup.finder.abandon()
         if self.replying:
             self.conversation.end("cancelled", stats=self._partial_stats())
-        if self._recorder is not None:
-            self._recorder.close()
-        self._link.close()
+        self.desk.close()
+
+    def reply_request(self, messages: tuple[ChatMessage, ...], max_tokens: int | None) -> Generate:
+        """A request for a reply to `messages`, as the chat would make it; it is to be sent once."""
+        return Generate(
+            self.desk.new_id(),
+            messages=messages,
+            sampling=self._sampling(),
+            max_tokens=max_tokens,
+            conversation=self.conversation.memory_name,
+            think=self._launch.think,
+        )
 
     # --- what the engine says -----------------------------------------------------------------------
 
@@ -202,10 +214,13 @@ class Chat:
         """Take the events of one frame, in order; the text of a frame reaches the view in one piece."""
         text: list[str] = []
         for event in events:
+            if not isinstance(event, EngineExited) and self.desk.follow(event, self.state):
+                self._next()
+                continue
             if isinstance(event, Step):
                 self.state.apply(event)
-                self._record(event)
-                if event.id == self._running and self._on_screen:
+                self.desk.record(event)
+                if event.id == self.desk.running:
                     text.append(event.text)
                 continue
             self._grow(text)
@@ -225,7 +240,7 @@ class Chat:
                 self._next()
             case Finished(reply=reply):
                 self.state.apply(event)
-                if event.id == self._running:
+                if event.id == self.desk.running:
                     stats = reply_stats(reply, **self._parts())
                     stopped = reply.finish_reason == "cancelled"
                     self._end("cancelled" if stopped else "complete", text=reply.text, stats=stats)
@@ -242,10 +257,10 @@ class Chat:
                 self._view.show_note(event.message, "error")
             case Failed():
                 self.state.apply(event)
-                ours = self.replying and event.id == self._running
+                ours = self.replying and event.id == self.desk.running
                 if ours and BY_NAME.get(event.error) in (PromptTooLongError, UsageError):
                     self._view.give_back(self.conversation.reject())
-                if event.id == self._running:
+                if ours:
                     self._end("failed")
                 if ours or event.id is None:
                     self._view.show_note(event.message, "error")
@@ -256,7 +271,7 @@ class Chat:
                 loaded = self.state.info is not None
                 self.state.apply(event)
                 self.setup.lost()
-                if self._running is not None:
+                if not self.desk.follow(event, self.state) and self.busy:
                     self._end("failed")
                 if loaded:
                     self._view.show_note(event.message, "error")
@@ -277,7 +292,7 @@ class Chat:
     def _down(self) -> bool:
         """Whether there is no engine with a model, and none on its way."""
         usable = self.state.info is not None or self.setup.starting
-        return not (usable and self._link.alive)
+        return not (usable and self.desk.alive)
 
     def _introduce(self) -> None:
         """Say that another model answers."""
@@ -289,20 +304,12 @@ class Chat:
 
     def _ask(self, text: str) -> None:
         self.conversation.ask(text)
-        command = Generate(
-            self._next_id,
-            messages=self.conversation.history(),
-            sampling=self._sampling(),
-            max_tokens=self._launch.max_tokens,
-            conversation=self.conversation.memory_name,
-            think=self._launch.think,
-        )
-        self._next_id += 1
+        command = self.reply_request(self.conversation.history(), self.max_tokens)
         self.stopping = False
         self._view.show_question(text)
         self.state.begin_reply()
-        self._running, self._on_screen = command.id, True
-        if self._send(command):
+        self.desk.running = command.id
+        if self.desk.send(command):
             self.state.phase = Phase.PREFILL
         else:
             self._end("failed")
@@ -331,10 +338,7 @@ class Chat:
         text: str | None = None,
         stats: dict[str, Any] | None = None,
     ) -> None:
-        self._running, self.stopping = None, False
-        if not self._on_screen:
-            return
-        self._on_screen = False
+        self.desk.running, self.stopping = None, False
         ended = self.conversation.end(status, text=text, stats=stats or self._partial_stats())
         self._view.show_reply(ended)
 
@@ -350,11 +354,13 @@ class Chat:
         """Let go of the conversation on screen; a reply that it waits for ends here."""
         self._unqueue()
         if self.replying:
-            self._send(Cancel())
-            running = self._running
+            self.desk.send(Cancel())
+            running = self.desk.running
             self._end("cancelled")
-            # The engine still works on it until it says that it has finished.
-            self._running = running if self._link.alive else None
+            if self.desk.alive:
+                # The engine still works on it until it says that it has finished.
+                self.desk.running = running
+                self.desk.disown("the reply of the other chat")
 
     def _fail(self, error: LocalspecError) -> None:
         self.failure = error
@@ -367,23 +373,6 @@ class Chat:
         if self.queued is not None:
             text, self.queued = self.queued, None
             self._view.give_back(text)
-
-    def _send(self, *commands: Command) -> bool:
-        try:
-            self._link.send(*commands)
-        except EngineDiedError:
-            # Its `EngineExited` is on the way and says more.
-            return False
-        return True
-
-    def _record(self, step: Step) -> None:
-        if self._recorder is None:
-            return
-        try:
-            self._recorder.write(step.stats)
-        except LocalspecError as error:
-            self._recorder = None
-            self._view.show_note(str(error), "error")
 
     def _new_conversation(self) -> Conversation:
         return Conversation(

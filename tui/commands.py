@@ -6,7 +6,7 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from tui.keys import ACTIONS, Action
+from tui.keys import ACTIONS, COMPARE_ACTIONS, Action
 
 
 class ActionProvider(Provider):
@@ -33,7 +33,13 @@ class ActionProvider(Provider):
                 )
 
     def _usable(self) -> list[Action]:
-        return [action for action in ACTIONS if action.id != "app.commands"]
+        # A screen that is not the chat offers its own, and the app's.
+        own = getattr(self.screen, "owner", "chat")
+        return [
+            action
+            for action in (*ACTIONS, *COMPARE_ACTIONS)
+            if action.owner in ("app", own) and action.id != "app.commands"
+        ]
 
     async def _run(self, action: Action) -> None:
         owner = self.app if action.owner == "app" else self.screen

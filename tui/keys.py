@@ -11,8 +11,8 @@ from typing import Literal
 
 from textual.binding import Binding
 
-Group = Literal["Reply", "Conversation", "View", "Application"]
-Owner = Literal["chat", "app"]
+Group = Literal["Reply", "Conversation", "View", "Application", "A/B"]
+Owner = Literal["chat", "app", "compare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Action:
         name: the method `action_<name>` of the owner.
         title: what it does, as the command palette and the help screen show it.
         group: heading in the help screen.
-        owner: the chat screen or the app.
+        owner: the chat screen, the app, or the screen that compares.
         shown: how the key is written.
         hint: its word in the key bar.
     """
@@ -47,6 +47,10 @@ ACTIONS: tuple[Action, ...] = (
         "Reply", "chat", "f2", "speculation",
     ),
     Action(
+        "chat.compare", "f3", "compare", "Compare two ways side by side (A/B)",
+        "Reply", "chat", "f3", "A/B",
+    ),
+    Action(
         "chat.drafter", "f6", "choose_drafter", "Choose the drafter", "Reply", "chat", "f6", "drafter",
     ),
     Action("chat.model", "f7", "choose_model", "Choose the model", "Reply", "chat", "f7", "model"),
@@ -59,7 +63,9 @@ ACTIONS: tuple[Action, ...] = (
         "chat.open", "ctrl+o", "open_chat", "Open an earlier chat",
         "Conversation", "chat", "ctrl+o", "open",
     ),
-    Action("view.panel", "f5", "toggle_panel", "Show or hide the live panel", "View", "chat", "f5", "panel"),
+    Action(
+        "view.panel", "f5", "toggle_panel", "Live figures: panel, line, off", "View", "chat", "f5", "panel",
+    ),
     Action("view.page_up", "pageup", "page_up", "Scroll up", "View", "chat", "page up"),
     Action("view.page_down", "pagedown", "page_down", "Scroll down", "View", "chat", "page down"),
     Action("view.top", "ctrl+home", "scroll_top", "Go to the beginning", "View", "chat", "ctrl+home"),
@@ -73,16 +79,34 @@ ACTIONS: tuple[Action, ...] = (
     Action("app.quit", "ctrl+q", "quit", "Quit", "Application", "app", "ctrl+q", "quit"),
 )  # fmt: skip
 
+COMPARE_ACTIONS: tuple[Action, ...] = (
+    Action("compare.back", "escape", "back", "Stop, or go back to the chat", "A/B", "compare", "esc", "back"),
+    Action("compare.choose_a", "f6", "choose_a", "Choose how A answers", "A/B", "compare", "f6", "choose A"),
+    Action("compare.choose_b", "f7", "choose_b", "Choose how B answers", "A/B", "compare", "f7", "choose B"),
+    Action(
+        "compare.again", "ctrl+r", "again", "One more round, in the other order",
+        "A/B", "compare", "ctrl+r", "round",
+    ),
+    Action("compare.past", "ctrl+o", "past", "Earlier comparisons", "A/B", "compare", "ctrl+o", "earlier"),
+)  # fmt: skip
+"""What can be done on the screen that compares, beside the app's own actions."""
+
 _BY_ID = {action.id: action for action in ACTIONS}
 
 KEY_BAR = tuple(
     _BY_ID[name]
     for name in (
-        "chat.stop", "chat.speculation", "chat.new", "chat.open", "app.help", "app.commands", "app.quit",
-        "view.panel", "chat.drafter", "chat.model",
+        "chat.stop", "chat.speculation", "chat.compare", "chat.new", "chat.open", "app.help", "app.commands",
+        "app.quit", "view.panel", "chat.drafter", "chat.model",
     )
 )  # fmt: skip
 """The key bar, the dispensable last."""
+
+COMPARE_BAR = (
+    *COMPARE_ACTIONS,
+    *(_BY_ID[name] for name in ("app.help", "app.commands", "app.quit")),
+)
+"""The key bar of the screen that compares."""
 
 PROMPT_KEYS: tuple[tuple[str, str], ...] = (
     ("enter", "Send the message"),
@@ -98,7 +122,7 @@ def bindings(owner: Owner) -> list[Binding]:
     """Bindings of the actions that belong to `owner`."""
     return [
         Binding(action.key, action.name, action.title, id=action.id, show=False, priority=True)
-        for action in ACTIONS
+        for action in (*ACTIONS, *COMPARE_ACTIONS)
         if action.owner == owner
     ]
 

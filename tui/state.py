@@ -181,6 +181,17 @@ class LiveState:
             case Hello() | Note():
                 pass
 
+    def aside(self, event: Event) -> None:
+        """Take an event of something that is not the chat's: what the engine does, without its figures."""
+        self.prefill = self.load = None
+        match event:
+            case PrefillProgress():
+                self.phase = Phase.PREFILL
+            case Step():
+                self.phase = Phase.WRITING
+            case _:
+                self.phase = Phase.READY
+
     def _count(self, stats: StepStats) -> None:
         self.reply.add(stats)
         if stats.drafted == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -33,6 +34,9 @@ from localspec.messages import (
     SpeculationChanged,
     Step,
     Timings,
+    TokenLogprobs,
+    Weigh,
+    Weighed,
 )
 from localspec.model_files import ModelFiles, WantedFiles
 from localspec.models.progress import OnProgress, PullProgress
@@ -204,6 +208,9 @@ class ScriptedEngine:
                 self.put(SpeculationChanged(True, draft.spec, "measuring", self._draft_models()))
             case Generate():
                 self._begin(command)
+            case Weigh(id=number):
+                scores = (TokenLogprobs(" the", -0.71), TokenLogprobs(" a", -0.73))
+                self.put(Weighed(number, scores, 0.01))
             case Cancel():
                 if self._reply_id is not None:
                     self._due.clear()
@@ -232,7 +239,8 @@ class ScriptedEngine:
         pieces = chunks(self._replies.popleft(), self._characters)
         due = self._clock()
         while pieces:
-            size = self._burst if self._speculating else 1
+            drafts = self._speculating if command.trial is None else command.trial.draft.spec != "none"
+            size = self._burst if drafts else 1
             burst, pieces = pieces[:size], pieces[size:]
             seconds = len(burst) / self._rate if self._rate else 0.0
             due += seconds
@@ -283,7 +291,9 @@ class ScriptedEngine:
             generation_s=self._time_ns / 1e9,
             tokens_per_second=tally.tokens_per_second,
         )
-        reply = Reply(self._text, (), reason, 0, timings, tally.speculation())
+        # One token for every piece; the same piece is the same token.
+        tokens = tuple(zlib.crc32(piece.encode()) % 49152 for piece in chunks(self._text, self._characters))
+        reply = Reply(self._text, tokens, reason, 0, timings, tally.speculation())
         return Finished(reply_id, reply, self._position)
 
 

@@ -50,12 +50,24 @@ async def test_a_window_that_is_too_small_says_so_and_recovers() -> None:
         await app.until(lambda: len(app.engine.of(Generate)) == 1)
 
 
-async def test_f5_hides_and_shows_the_figures() -> None:
+async def test_f5_shows_the_figures_as_a_panel_as_a_line_and_not_at_all() -> None:
     async with running() as app:
-        await app.pilot.press("f5")
-        await app.until(lambda: not app.panel.display)
-        await app.pilot.press("f5")
-        await app.until(lambda: app.panel.display)
+        await app.ready()
+
+        def shown() -> tuple[bool, bool]:
+            return app.panel.display, app.line.display
+
+        assert shown() == (True, False)
+        for wanted in ((False, True), (False, False), (True, False)):
+            await app.pilot.press("f5")
+            await app.until(lambda wanted=wanted: shown() == wanted)
+            assert not app.line.display or "tok/s" in app.line.text
+        # Where there is no room for a panel, it is a line or nothing.
+        await app.pilot.resize_terminal(80, 24)
+        await app.until(lambda: shown() == (False, True))
+        for wanted in ((False, False), (False, True)):
+            await app.pilot.press("f5")
+            await app.until(lambda wanted=wanted: shown() == wanted)
 
 
 async def test_theme_and_panel_of_the_settings_are_used() -> None:

@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
+from localspec.chat.comparisons import Comparisons
 from localspec.chat.store import Store
 from localspec.client import EngineLink
 from localspec.errors import LocalspecError, StorageError
@@ -19,11 +20,13 @@ from localspec.model_files import draft_label
 from tui import choices
 from tui.bridge import Bridge
 from tui.chat import Chat, Submission
+from tui.compare import Comparison
 from tui.conversation import Message
 from tui.keys import Action, bindings
 from tui.launch import Launch
 from tui.messages import EngineFrame
 from tui.screens.choice import ChoiceScreen
+from tui.screens.compare import CompareScreen
 from tui.screens.history import HistoryScreen
 from tui.view import NoteKind
 from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
@@ -50,6 +53,9 @@ class ChatScreen(Screen[None]):
         self._toggled = self._picked = False
         self.chat = Chat(launch, link, store, self)
         self.bridge = Bridge(self.chat, link)
+        self._past = Comparisons(private=store.private)
+        self._comparison: Comparison | None = None
+        self._compare_screen: CompareScreen | None = None
         self.set_class(not launch.panel, "-no-panel")
 
     def compose(self) -> ComposeResult:
@@ -99,6 +105,8 @@ class ChatScreen(Screen[None]):
                     continue
                 self._toggled = False
                 self.hint(f"Speculation: {event.reason}.")
+        if self._compare_screen is not None:
+            self._compare_screen.follow()
         self._refresh_figures()
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
@@ -180,6 +188,20 @@ class ChatScreen(Screen[None]):
         """Switch speculation on or off."""
         self.chat.set_speculation(not self.chat.state.wanted)
         self._toggled = True
+        self._acted()
+
+    def action_compare(self) -> None:
+        """Compare two ways to answer, side by side."""
+        if self.chat.state.info is None:
+            self.hint("There is no model yet; two ways can be compared when it is here.")
+            return
+        if self._comparison is None or self._comparison.outdated:
+            self._comparison = Comparison(self.chat, self._past, self._comparison)
+        self._compare_screen = CompareScreen(self.chat, self._comparison, self._past, self.bridge.hurry)
+        self.app.push_screen(self._compare_screen, self._compared)
+
+    def _compared(self, _result: None) -> None:
+        self._compare_screen = None
         self._acted()
 
     def action_choose_drafter(self) -> None:
@@ -267,8 +289,12 @@ class ChatScreen(Screen[None]):
         self._copy(self.chat.conversation.last_code(), "code block")
 
     def action_toggle_panel(self) -> None:
-        """Show or hide the live figures."""
-        self.toggle_class("-no-panel")
+        """Show the live figures as a panel, as one line, or not at all, in turn."""
+        hidden, line = self.has_class("-no-panel"), self.has_class("-line")
+        # In a narrow window the panel is a line already.
+        short = not hidden and not line and self.has_class("-wide")
+        self.set_class(short, "-line")
+        self.set_class(not hidden and not short, "-no-panel")
         self.call_after_refresh(self._refresh_figures)
 
     def action_page_up(self) -> None:

@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tui.keys import PROMPT_KEYS, by_group
+from tui.keys import COMPARE_ACTIONS, PROMPT_KEYS, by_group
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -54,7 +54,9 @@ def help_sections() -> list[tuple[str, Pairs]]:
         (group, tuple((action.shown, action.title) for action in actions))
         for group, actions in by_group().items()
     ]
-    return [*sections, ("Prompt", PROMPT_KEYS), ("Figures", FIGURES)]
+    compare = tuple((action.shown, action.title) for action in COMPARE_ACTIONS)
+    comparing = ("A/B (f3)", (("enter", "Answer the message both ways"), *compare))
+    return [*sections, ("Prompt", PROMPT_KEYS), comparing, ("Figures", FIGURES)]
 
 
 def _columns(pairs: Pairs) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from textual import events
@@ -64,16 +64,22 @@ class ActivityBar(Rows):
 class KeyBar(Rows):
     """The most important keys; a click does what the key does."""
 
-    def __init__(self, press: Callable[[Action], None], *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        press: Callable[[Action], None],
+        actions: Sequence[Action] = KEY_BAR,
+        *,
+        id: str | None = None,  # noqa: A002 - Textual's name
+    ) -> None:
         super().__init__(id=id)
-        self._press = press
+        self._press, self._actions = press, actions
         self._places: list[tuple[int, int, Action]] = []
 
     def update_from(self, usable: Callable[[Action], bool]) -> None:
         """Show the keys that can be used now; those that do not fit are left out."""
         row: list[tuple[str, str]] = []
         self._places = []
-        for action in KEY_BAR:
+        for action in self._actions:
             if not usable(action):
                 continue
             key = action.shown.replace("ctrl+", "^")
@@ -131,7 +137,7 @@ def activity_row(chat: Chat) -> Row:
     if chat.stopping:
         return [("Stopping…", "muted"), ("  esc again ends an engine that does not answer", "faint")]
     if chat.busy and not chat.replying:
-        return [("Ending the reply of the other chat…", "muted")]
+        return [(f"Ending {chat.desk.errand}…", "muted")]
     match state.phase:
         case Phase.STARTING:
             what = "Looking for the model" if chat.setup.finder.running else "Starting the engine"

@@ -1,0 +1,144 @@
+"""What the sides of a comparison can be made of. Reads files; for a thread, not for the event loop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from localspec.chat.comparisons import Comparisons, PastComparison, Way
+from localspec.drafters import has_probs
+from localspec.errors import UsageError
+from localspec.model_files import draft_label
+from localspec.types import DraftOptions
+from localspec.verify import VERIFIERS, check_verify, is_exact, make_verifier, shares_noise
+from tui import choices, figures
+from tui.choices import Choice
+from tui.compare_runs import Contender
+from tui.compare_words import contender_name
+from tui.conversation import title_of
+
+TITLES = {"draft": "who drafts?", "length": "how much is drafted?", "verify": "which drafts count?"}
+
+LENGTHS = (1, 2, 4, 8, 16, 32)
+"""Fixed draft lengths that are offered."""
+
+AUTOMATIC = "auto"
+
+
+def parts(contender: Contender) -> list[Choice]:
+    """What a side is made of, as a list to choose from."""
+    draft = contender.draft
+    drafter = choices.FAMILIAR.get(draft.spec, (draft_label(draft.spec), ""))[0]
+    length = str(draft.length) if _is_fixed(draft) else "automatic"
+    return [
+        Choice("draft", f"Drafter: {drafter}", "who guesses the next tokens"),
+        Choice("length", f"Draft length: {length}", "tokens a guess has"),
+        Choice("verify", f"Rule: {contender.verify}", "how guesses are judged"),
+    ]
+
+
+def part_choices(part: str, contender: Contender, target: Path) -> list[Choice]:
+    """What a part can be.
+
+    Args:
+        part: a key of `TITLES`.
+        contender: the side as it is.
+        target: file of the model.
+
+    Raises:
+        LocalspecError: the file or a registry cannot be read.
+    """
+    match part:
+        case "draft":
+            return choices.draft_choices(target, contender.draft.spec)
+        case "length":
+            return _lengths(contender.draft)
+        case _:
+            return [_rule(name, contender) for name in VERIFIERS]
+
+
+def with_part(contender: Contender, part: str, chosen: str) -> Contender:
+    """`contender` with another part; raises `LocalspecError` where its files are gone."""
+    draft = contender.draft
+    match part:
+        case "draft":
+            changed = replace(contender, draft=choices.chosen_draft(chosen, draft))
+        case "length" if chosen == AUTOMATIC:
+            changed = replace(contender, draft=replace(draft, length=None, policy="cost"))
+        case "length":
+            changed = replace(contender, draft=replace(draft, length=int(chosen), policy="fixed"))
+        case _:
+            changed = replace(contender, verify=chosen)
+    return changed if not _refusal(changed.verify, changed) else replace(changed, verify="coupled")
+
+
+def past_choices(past: Comparisons) -> list[Choice]:
+    """Earlier comparisons, newest first; raises `StorageError`."""
+    found = [_past(one) for one in past.newest()]
+    return found or [Choice("", "There are none yet.", "", "each one that comes to its end is kept")]
+
+
+def contenders_of(past: PastComparison) -> tuple[Contender, Contender]:
+    """The two sides of an earlier comparison; raises `LocalspecError` where a draft model is gone."""
+    one, other = (_contender(way) for way in past.ways)
+    return one, other
+
+
+def _lengths(draft: DraftOptions) -> list[Choice]:
+    fixed = _is_fixed(draft)
+    automatic = Choice(
+        AUTOMATIC, "Automatic", "as many as pay, decided step by step from measured times", "", not fixed
+    )
+    return [
+        automatic,
+        *(
+            Choice(str(length), f"{length}", "every time", "", fixed and draft.length == length)
+            for length in LENGTHS
+        ),
+    ]
+
+
+def _rule(name: str, contender: Contender) -> Choice:
+    if not is_exact(name):
+        facts = "lossy: may say what the model would not"
+    elif shares_noise(make_verifier(name)):
+        facts = "exact: the text of a seed, whatever is drafted"
+    else:
+        facts = "exact: the model's distribution; the text may differ"
+    return Choice(name, name, facts, _refusal(name, contender), name == contender.verify)
+
+
+def _refusal(rule: str, contender: Contender) -> str:
+    draft = contender.draft
+    if draft.spec == "none":
+        return ""
+    try:
+        check_verify(rule, drafter=draft.spec, has_probs=has_probs(draft))
+    except UsageError as error:
+        return str(error).partition(";")[0]
+    return ""
+
+
+def _past(one: PastComparison) -> Choice:
+    sides = " against ".join(
+        f"{contender_name(_shape(way))} {figures.rate(way.tokens_per_second)}" for way in reversed(one.ways)
+    )
+    text = "same text" if one.identical else f"parted {one.parted}"
+    when = time.strftime("%d %b %H:%M", time.localtime(one.time))
+    facts = f"{figures.times(one.ratio)} · {sides} tok/s · {text} · {one.model} · {when}"
+    return Choice(one.id, title_of(one.prompt), facts)
+
+
+def _shape(way: Way) -> Contender:
+    """The way without the files of its draft models."""
+    return Contender(DraftOptions(way.draft, way.length, policy=way.policy), way.verify)
+
+
+def _contender(way: Way) -> Contender:
+    shape = _shape(way)
+    return replace(shape, draft=choices.chosen_draft(way.draft, shape.draft))
+
+
+def _is_fixed(draft: DraftOptions) -> bool:
+    return draft.policy.partition(":")[0] == "fixed"

@@ -1,0 +1,90 @@
+"""What a comparison is made of: two ways, their runs, and where these part. No widgets here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+from localspec.messages import PrefillProgress, TokenLogprobs
+from localspec.stats.metrics import Tally
+from localspec.types import ChatMessage, DraftOptions
+
+SIDES = (0, 1)
+NAMES = ("A", "B")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to make a reply."""
+
+    draft: DraftOptions
+    verify: str = "coupled"
+
+
+@dataclass
+class Run:
+    """One reply of one side.
+
+    Attributes:
+        side: 0 for A, 1 for B.
+        round: number of the round, from 0.
+        text: what it has said so far.
+        tally: its steps.
+        prompt: how far the prompt is read, None before that.
+        token_ids: all of them, once it has ended.
+        stats: what a footer says, once it has ended; None while it is written.
+        whole: whether it ended by itself.
+    """
+
+    side: int
+    round: int
+    text: str = ""
+    tally: Tally = field(default_factory=Tally)
+    prompt: PrefillProgress | None = None
+    token_ids: tuple[int, ...] = ()
+    stats: dict[str, Any] | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two replies part.
+
+    Attributes:
+        index: place in the replies.
+        scores: of A's token and of B's, as the model alone weighs them; empty where not measured.
+        margin: by how many logits A's wins the draw, the noise of the seed included; None where not measured.
+        ended: "A" or "B" where one reply had ended there, else "".
+    """
+
+    index: int
+    scores: tuple[TokenLogprobs, ...] = ()
+    margin: float | None = None
+    ended: str = ""
+
+
+def first_difference(one: Run, other: Run) -> int | None:
+    """The place of the first token in which two whole runs differ; None where they are the same."""
+    pairs = enumerate(zip_longest(one.token_ids, other.token_ids))
+    return next((index for index, (mine, theirs) in pairs if mine != theirs), None)
+
+
+def asked(history: tuple[ChatMessage, ...], prompt: str) -> tuple[ChatMessage, ...]:
+    """What the model is asked with: the chat up to its last message if that is `prompt`, else with it added.
+
+    Args:
+        history: all turns of the chat.
+        prompt: what the user wants to be answered.
+    """
+    turns = list(history)
+    said = turns[:-1] if turns and turns[-1].role == "assistant" else turns
+    if said and said[-1].role == "user":
+        last = said[-1].content
+        if last == prompt or last.endswith(f"\n\n{prompt}"):
+            return tuple(said)
+    if turns and turns[-1].role == "user":
+        turns[-1] = replace(turns[-1], content=f"{turns[-1].content}\n\n{prompt}")
+    else:
+        turns.append(ChatMessage("user", prompt))
+    return tuple(turns)

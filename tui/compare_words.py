@@ -1,0 +1,175 @@
+"""What a comparison says, in words and figures. No widgets here."""
+
+from __future__ import annotations
+
+import textwrap
+
+from localspec.messages import TokenLogprobs
+from localspec.model_files import draft_label, short_draft_label
+from localspec.verify import is_exact
+from tui import figures
+from tui.chat import Chat
+from tui.compare import LIMIT, Comparison, Stage
+from tui.compare_runs import NAMES, SIDES, Contender
+from tui.widgets.rows import Row, cut, row_width, spread
+
+SAME_SPEED = 0.03
+"""Ratios closer to 1 than this are called equal."""
+
+
+def contender_name(contender: Contender, longest: int = 60) -> str:
+    """A way to make replies: "suffix · length 8 · rejection"."""
+    draft = contender.draft
+    if draft.spec == "none":
+        return "without drafts"
+    label = draft_label(draft.spec)
+    parts = [label if len(label) <= longest else short_draft_label(draft.spec, longest)]
+    if draft.policy.partition(":")[0] == "fixed":
+        parts.append(f"length {draft.length}")
+    elif draft.length is not None:
+        parts.append(f"up to {draft.length}")
+    if contender.verify != "coupled":
+        parts.append(contender.verify if is_exact(contender.verify) else f"{contender.verify}, lossy")
+    return " · ".join(parts)
+
+
+def title_row(comparison: Comparison, chat: Chat, width: int) -> Row:
+    """What is compared with which, and how replies are drawn."""
+    sampling = chat.setup.sampling
+    asked = comparison.request
+    facts = [f"seed {asked.sampling.seed}"] if asked is not None else []
+    facts.append("greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}")
+    facts.append(f"at most {chat.max_tokens or LIMIT} tokens")
+    left: Row = [("localspec", "accent"), ("  A/B  ", "title"), (chat.setup.name, "value")]
+    right: Row = [(" · ".join(facts), "muted")]
+    if row_width(left) + row_width(right) + 2 > width:
+        right = [(facts[0], "muted")]
+    return spread(left, right, width)
+
+
+def head_row(comparison: Comparison, side: int, width: int) -> Row:
+    """The name of a side's way, and how fast it is."""
+    run, rate = comparison.latest(side), comparison.rate(side)
+    right: Row = []
+    if comparison.running and run is comparison.runs[-1] and comparison.stage is Stage.RUNNING:
+        reading = not run.tally.steps
+        words = "reading" if reading else f"{figures.rate(run.tally.tokens_per_second)} tok/s"
+        right = [("▸ ", "good"), (words, "value")]
+    elif rate is not None:
+        right = [(f"{figures.rate(rate)} tok/s", "value")]
+    elif comparison.running and run is None:
+        right = [("comes next", "muted")]
+    room = max(width - row_width(right) - 5, 8)
+    name = contender_name(comparison.contenders[side], room)
+    left = cut([(f"{NAMES[side]}  ", "key"), (name, "value")], max(width - row_width(right) - 1, 8))
+    return spread(left, right, width)
+
+
+def verdict_rows(comparison: Comparison, width: int, height: int) -> list[Row]:
+    """What the comparison has shown, the most important first, in at most `height` rows."""
+    rows: list[Row] = []
+    for text, style in _sentences(comparison):
+        # A figure and its unit stay on one line.
+        kept = text.replace(" tok/s", "\N{NO-BREAK SPACE}tok/s")
+        rows += [[(line, style)] for line in textwrap.wrap(kept, max(width, 20))]
+    return rows[:height]
+
+
+def _sentences(comparison: Comparison) -> list[tuple[str, str]]:
+    trouble = [(comparison.trouble, "bad")] if comparison.trouble else []
+    match comparison.stage:
+        case Stage.IDLE:
+            return [
+                (
+                    "enter answers the message both ways, one after the other, with the same seed.",
+                    "value",
+                ),
+                ("The chat stays as it is: nothing of this is added to it, or drafted from later.", "muted"),
+            ]
+        case Stage.RUNNING:
+            number, at_work = comparison.rounds, NAMES[comparison.runs[-1].side]
+            words = "Stopping…" if comparison.stopping else f"Round {number}: {at_work} is at work."
+            return [(words, "muted"), *_result(comparison)]
+        case Stage.WEIGHING:
+            return [*_result(comparison), ("Measuring how far apart the two tokens are…", "muted")]
+        case Stage.STOPPED:
+            return [*trouble, ("Stopped before both ways were through. enter begins anew.", "muted")]
+        case Stage.FAILED:
+            return [*trouble, ("enter begins anew.", "muted")]
+        case Stage.DONE:
+            return [*trouble, *_result(comparison), *_reading_matter(comparison)]
+
+
+def _result(comparison: Comparison) -> list[tuple[str, str]]:
+    """Speed and text, once a round is whole."""
+    if comparison.identical is None:
+        return []
+    return [_speed(comparison), _text(comparison)]
+
+
+def _speed(comparison: Comparison) -> tuple[str, str]:
+    ratio = comparison.ratio
+    rates = [figures.rate(comparison.rate(side)) for side in SIDES]
+    if ratio is None:
+        return f"Speed {figures.DASH}: there were no tokens to measure.", "muted"
+    figure = f"{rates[1]} against {rates[0]} tok/s"
+    if abs(ratio - 1) < SAME_SPEED:
+        words, style = f"A and B are equally fast, {figures.times(ratio)}: {figure}", "value"
+    elif ratio > 1:
+        words, style = f"B is {figures.times(ratio)} as fast as A: {figure}", "good"
+    else:
+        words, style = f"B is slower, {figures.times(ratio)} the speed of A: {figure}", "warning"
+    ratios = comparison.ratios
+    if len(ratios) > 1:
+        low, high = figures.times(min(ratios)), figures.times(max(ratios))
+        words += f", medians of {len(ratios)} rounds ({low} to {high})"
+    return f"{words}.", style
+
+
+def _text(comparison: Comparison) -> tuple[str, str]:
+    run = comparison.latest(0)
+    count = len(run.token_ids) if run else 0
+    if comparison.identical:
+        return f"Same text: all {count} tokens are identical.", "good"
+    parting, promise = comparison.parting, comparison.promise
+    if parting is None:
+        return "The texts differ.", "warning"
+    where = f"The texts part at token {parting.index + 1}"
+    if parting.ended:
+        where += f", where {parting.ended} ends"
+    elif parting.scores:
+        one, other = parting.scores
+        where += f": {_said('A', one)}, {_said('B', other)}; {abs(one.logprob - other.logprob):.2f} apart"
+        if parting.margin is not None and comparison.draws:
+            where += f", {parting.margin:+.2f} with this seed's noise"
+    else:
+        where += f"; how far apart: {figures.DASH}"
+    return f"{where}. {_WHY[promise]}", "value" if promise == "distribution" else "warning"
+
+
+_WHY = {
+    "text": "A near-tie is decided by rounding; `localspec audit` measures how far that reaches.",
+    "distribution": "Rejection keeps the distribution, not the text of a seed.",
+    "lossy": "A lossy rule may say something else.",
+}
+
+
+def _said(name: str, scored: TokenLogprobs) -> str:
+    text = scored.text.replace("\n", "⏎").replace(" ", "␣") or "(nothing)"
+    return f"{name} “{text}” {scored.logprob:.2f}"
+
+
+def _reading_matter(comparison: Comparison) -> list[tuple[str, str]]:
+    """What is to be known for reading the figures."""
+    first = comparison.runs[0]
+    notes: list[tuple[str, str]] = []
+    prompt = first.prompt
+    if prompt is not None:
+        read = prompt.total - prompt.cached
+        what = f"the prompt ({prompt.total} tokens) was read before it"
+        if read > 1:
+            what += f", {read} of them for {NAMES[first.side]}, who came first"
+        notes.append((f"Speed is that of writing: {what}.", "muted"))
+    if comparison.rounds == 1:
+        notes.append(("One round is a glimpse; ctrl+r adds one in the other order.", "muted"))
+    return notes

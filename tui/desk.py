@@ -1,0 +1,136 @@
+"""The app's end of the engine: requests are numbered and sent, one thing is worked on at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from localspec.client import EngineLink
+from localspec.errors import EngineDiedError, LocalspecError
+from localspec.messages import (
+    Cancel,
+    Command,
+    EngineExited,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    PrefillProgress,
+    Step,
+    Weigh,
+    Weighed,
+)
+from localspec.stats.recorder import Recorder
+from tui.finder import FinderEvent
+from tui.state import LiveState
+
+Listener = Callable[[Event], None]
+
+
+class Desk:
+    """Everything that goes to one engine goes through here.
+
+    The engine works for the chat, or on an errand: something else, whose events the chat does not see.
+
+    Args:
+        link: the engine.
+        recorder: takes the counters of the chat's steps; None records nothing.
+        on_trouble: told once, in a sentence, when the recording cannot be written.
+
+    Attributes:
+        running: number of the request that is worked on, None for none.
+        errand: what it is, in words, where it is not the chat's; else "".
+    """
+
+    def __init__(
+        self, link: EngineLink, recorder: Recorder | None, on_trouble: Callable[[str], None]
+    ) -> None:
+        self._link, self._recorder, self._on_trouble = link, recorder, on_trouble
+        self._last_id = 0
+        self._listener: Listener | None = None
+        self.running: int | None = None
+        self.errand = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is an engine that takes commands."""
+        return self._link.alive
+
+    def new_id(self) -> int:
+        """A number for a request, which no other one has."""
+        self._last_id += 1
+        return self._last_id
+
+    def start(self) -> None:
+        """Start the engine where there is none."""
+        self._link.start()
+
+    def send(self, *commands: Command) -> bool:
+        """Send commands; False where there is nobody to take them."""
+        try:
+            self._link.send(*commands)
+        except EngineDiedError:
+            # Its `EngineExited` is on the way and says more.
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End an engine that does not answer."""
+        self._link.kill()
+
+    def close(self) -> None:
+        """End the recording and the engine."""
+        if self._recorder is not None:
+            self._recorder.close()
+        self._link.close()
+
+    def record(self, step: Step) -> None:
+        """Write a step to the recording, where there is one."""
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.write(step.stats)
+        except LocalspecError as error:
+            self._recorder = None
+            self._on_trouble(str(error))
+
+    # --- errands
+
+    def lend(self, request: Generate | Weigh, errand: str, listener: Listener) -> bool:
+        """Send a request that is not the chat's, while nothing is worked on; False where there is no engine.
+
+        Args:
+            request: with a number of this desk.
+            errand: what it is, in words.
+            listener: takes its events, up to the one that ends it.
+        """
+        if not self.send(request):
+            return False
+        self.running, self.errand, self._listener = request.id, errand, listener
+        return True
+
+    def recall(self) -> None:
+        """End the errand; its listener is told nothing more."""
+        if self.errand:
+            self.send(Cancel())
+            self._listener = None
+
+    def disown(self, errand: str) -> None:
+        """Nobody wants any more what is worked on; with the request's end the engine is free."""
+        self.errand, self._listener = errand, None
+
+    def follow(self, event: Event | FinderEvent, state: LiveState) -> bool:
+        """Take an event of the errand; False where it is none."""
+        if not self.errand:
+            return False
+        if isinstance(event, Step | PrefillProgress | Finished | Weighed | Failed):
+            if event.id != self.running:
+                return False
+            state.aside(event)
+        elif not isinstance(event, EngineExited):
+            return False
+        listener = self._listener
+        if not isinstance(event, Step | PrefillProgress):
+            self.running, self.errand, self._listener = None, "", None
+        if listener is not None:
+            listener(event)
+        return True
