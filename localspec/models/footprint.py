@@ -20,7 +20,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.cache import cache_widths, is_recurrent, state_bytes
 from localspec.models.ggml_types import bytes_per_element
-from localspec.models.gguf import GGUFHeader, read_header
+from localspec.models.gguf import GGUFHeader, read_part
 from localspec.trees import MAX_LEAVES
 
 __all__ = ["ROWS", "Footprint", "ModelShape", "Settings", "Sizes", "kv_element", "sizes"]
@@ -300,7 +300,7 @@ def _tensors(header: GGUFHeader) -> dict[str, tuple[int, int]]:
 def _other_shard(path: Path) -> GGUFHeader | None:
     """Its header; None where it is missing or damaged, which llama.cpp says better than an estimate."""
     try:
-        return read_header(path)
+        return read_part(path)
     except LocalspecError:
         return None
 

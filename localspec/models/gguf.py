@@ -5,37 +5,20 @@ Only the header is read. Long arrays (the vocabulary) are stepped over, not turn
 
 from __future__ import annotations
 
-import hashlib
 import mmap
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from localspec.errors import ModelFileError, NotFoundError, UsageError
+from localspec.models import gguf_reader, split
 from localspec.models.cache import cache_widths
-from localspec.models.disk import readable_size
-from localspec.models.ggml_types import FILE_TYPES, TENSOR_TYPES, bytes_per_element
+from localspec.models.ggml_types import FILE_TYPES, bytes_per_element
 from localspec.models.lookalikes import require_gguf
 
-_VERSIONS = (2, 3)
-_DEFAULT_ALIGNMENT = 32
-_LONGEST_KEPT_ARRAY = 1024
-_MOST_DIMENSIONS = 4
 _MOST_LAYERS = 4096
-
-_STRING, _ARRAY = 8, 9
-_SCALARS = {code: struct.Struct("<" + letter) for code, letter in enumerate("BbHhIif?")}
-_SCALARS |= {10: struct.Struct("<Q"), 11: struct.Struct("<q"), 12: struct.Struct("<d")}
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
-
-_TOKENIZER_KEYS = frozenset(
-    f"tokenizer.ggml.{key}"
-    for key in ("model", "pre", "tokens", "token_type", "merges", "bos_token_id", "eos_token_id")
-)
-"""What token ids mean; not what a chat does with them, which converters set as they like."""
+_LONGEST_LABEL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +29,7 @@ class GGUFHeader:
         path: the file.
         file_bytes: its size.
         version: of the format.
-        metadata: every scalar and text, and arrays of up to 1024 numbers; no other arrays.
+        metadata: every scalar, texts of up to a megabyte, and arrays of up to 1024 numbers.
         tensor_sizes: bytes of each tensor's data, by name.
         tensor_types: number format of each tensor, a key of `ggml_types.TENSOR_TYPES`, by name.
         tensor_count: number of tensors.
@@ -156,6 +139,20 @@ class GGUFHeader:
         count = self.metadata.get("split.count", 0)
         return count if isinstance(count, int) else 0
 
+    @property
+    def split_number(self) -> int:
+        """Which part of a split model this is, from 0."""
+        number = self.metadata.get("split.no", 0)
+        return max(number, 0) if isinstance(number, int) else 0
+
+    @property
+    def size_label(self) -> str:
+        """The number of parameters as people write it, such as "8B", or counted: "135M"."""
+        label = self._text("general.size_label").strip()
+        return (
+            label if 0 < len(label) <= _LONGEST_LABEL and label.isprintable() else _rounded(self.parameters)
+        )
+
     def _text(self, key: str) -> str:
         value = self.metadata.get(key, "")
         return value if isinstance(value, str) else ""
@@ -167,13 +164,13 @@ class GGUFHeader:
         value = self._value(key)
         if isinstance(value, tuple):
             value = max(value, default=0)
-        return value if isinstance(value, int) else 0
+        return max(value, 0) if isinstance(value, int) else 0
 
     def _per_layer(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
         value = self._value(key)
         if isinstance(value, tuple):
-            return tuple(item if isinstance(item, int) else 0 for item in value)
-        return (value,) * self.block_count if isinstance(value, int) else default
+            return tuple(max(item, 0) if isinstance(item, int) else 0 for item in value)
+        return (max(value, 0),) * self.block_count if isinstance(value, int) else default
 
     def _default_head_width(self) -> int:
         heads = max(self.head_count, default=0)
@@ -204,190 +201,73 @@ def estimate_memory(header: GGUFHeader, context: int, kv_type: str = "f16") -> E
 
 
 def read_header(path: Path) -> GGUFHeader:
-    """Read and check the header of a GGUF file.
+    """Read and check the header of a GGUF file; of a split model, the headers of all its files.
 
     Raises:
         NotFoundError: there is no such file.
         ModelFileError: not a file, not GGUF (with a hint on what it is), of a version that llama.cpp does
-            not read, damaged, or shorter than its own header says.
+            not read, damaged, shorter than its own header says, or a later part of a split model; or
+            another part of it is missing.
+    """
+    header = read_part(path)
+    if not header.architecture:
+        raise ModelFileError(
+            f"{path} is part {header.split_number + 1} of a split model; give the path of its first part, "
+            "which ends in -00001-of-*.gguf."
+        )
+    if header.split_count > 1 and not header.split_number:
+        return split.whole_header(header, read_part)
+    return header
+
+
+def read_part(path: Path) -> GGUFHeader:
+    """As `read_header`, but of one file alone, and for any part of a split model.
+
+    Only the first part says what the model is: the others have no architecture.
     """
     try:
         if path.is_dir():
             raise ModelFileError(f"{path} is a folder; give the path of a .gguf file in it.")
         if not path.exists():
+            if path.is_symlink():
+                raise NotFoundError(f"{path} is a link, and the file that it leads to is gone; remove it.")
             raise NotFoundError(f"There is no file {path}; check the path, or see `localspec models list`.")
         if not path.is_file():
             raise ModelFileError(f"{path} is not a regular file; give the path of a .gguf file.")
         with path.open("rb") as file:
-            start = file.read(64)
-            require_gguf(path, start)
+            require_gguf(path, file.read(64))
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Reader(path, data).header()
+                raw, file_bytes = gguf_reader.read(path, data), len(data)
     except OSError as error:
         raise ModelFileError(
             f"Cannot read {path} ({error.strerror or error}); check its permissions."
         ) from error
+    header = GGUFHeader(
+        path=path,
+        file_bytes=file_bytes,
+        version=raw.version,
+        metadata=raw.metadata,
+        tensor_sizes=raw.tensor_sizes,
+        tensor_types=raw.tensor_types,
+        tensor_count=len(raw.tensor_sizes),
+        tensor_bytes=sum(raw.tensor_sizes.values()),
+        parameters=raw.parameters,
+        vocabulary=raw.vocabulary,
+        fingerprint=raw.fingerprint,
+    )
+    if not header.architecture and not header.split_number:
+        raise _damaged(path, "it does not name its architecture")
+    if header.block_count > _MOST_LAYERS:
+        raise _damaged(path, "its number of layers is impossible")
+    return header
 
 
-class _Reader:
-    """Walks through the header; every read is checked against the end of the file."""
-
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
-        self._path = path
-        self._data = data
-        self._size = len(data)
-        self._at = 4
-
-    def header(self) -> GGUFHeader:
-        try:
-            return self._header()
-        except (struct.error, UnicodeDecodeError, OverflowError) as error:
-            raise self._damaged("it ends within its header") from error
-
-    def _header(self) -> GGUFHeader:
-        version = self._u32()
-        if version & 0xFFFF == 0 and version:
-            raise ModelFileError(f"{self._path} is a big-endian GGUF file, which this machine cannot read.")
-        if version not in _VERSIONS:
-            raise ModelFileError(
-                f"{self._path} is GGUF version {version}, and llama.cpp here reads versions 2 and 3; fetch a "
-                "newer conversion of the model."
-            )
-        tensor_count, key_count = self._u64(), self._u64()
-        # The smallest key and tensor take this many bytes, so a larger count is nonsense.
-        if key_count > self._size // 13 or tensor_count > self._size // 24:
-            raise self._damaged("its counts are impossible")
-        metadata: dict[str, Any] = {}
-        tokenizer: dict[str, bytes] = {}
-        vocabulary = 0
-        for _ in range(key_count):
-            key = self._text()
-            began = self._at
-            kind = self._u32()
-            if kind == _ARRAY:
-                length, items = self._array()
-                if key == "tokenizer.ggml.tokens":
-                    vocabulary = length
-                if items is not None:
-                    metadata[key] = items
-            else:
-                metadata[key] = self._text() if kind == _STRING else self._scalar(kind)
-            if key in _TOKENIZER_KEYS:
-                # In one piece: to look at its thousands of texts one by one would take far longer.
-                tokenizer[key] = hashlib.blake2b(self._data[began : self._at], digest_size=16).digest()
-        tensor_sizes, tensor_types, parameters = self._tensors(tensor_count, metadata)
-        if not isinstance(metadata.get("general.architecture"), str):
-            raise self._damaged("it does not name its architecture")
-        header = GGUFHeader(
-            path=self._path,
-            file_bytes=self._size,
-            version=version,
-            metadata=metadata,
-            tensor_sizes=tensor_sizes,
-            tensor_count=tensor_count,
-            tensor_bytes=sum(tensor_sizes.values()),
-            parameters=parameters,
-            vocabulary=vocabulary,
-            fingerprint=_fingerprint(tokenizer) if vocabulary else "",
-            tensor_types=tensor_types,
-        )
-        if header.block_count > _MOST_LAYERS:
-            raise self._damaged("its number of layers is impossible")
-        return header
-
-    def _tensors(self, count: int, metadata: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int], int]:
-        """Bytes and type of each tensor, and the number of elements; raises if the file is too short."""
-        end = parameters = 0
-        sizes: dict[str, int] = {}
-        types: dict[str, int] = {}
-        for _ in range(count):
-            name = self._text()
-            dimensions = self._u32()
-            if dimensions > _MOST_DIMENSIONS:
-                raise self._damaged("a tensor has an impossible shape")
-            elements = 1
-            for _ in range(dimensions):
-                elements *= self._u64()
-            kind, offset = self._u32(), self._u64()
-            block, block_bytes = TENSOR_TYPES.get(kind, (1, 0))
-            size = -(-elements // block) * block_bytes
-            parameters += elements
-            sizes[name], types[name] = size, kind
-            end = max(end, offset + size)
-        alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
-        if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
-            raise self._damaged("its alignment is impossible")
-        needed = -(-self._at // alignment) * alignment + end
-        if count and needed > self._size:
-            missing = needed - self._size
-            raise ModelFileError(
-                f"{self._path} is truncated: {readable_size(missing)} of {readable_size(needed)} are "
-                "missing; fetch the model again."
-            )
-        return sizes, types, parameters
-
-    def _damaged(self, what: str) -> ModelFileError:
-        return ModelFileError(
-            f"{self._path} is a damaged or truncated GGUF file ({what}); fetch the model again."
-        )
-
-    def _u32(self) -> int:
-        value: int = _U32.unpack_from(self._data, self._at)[0]
-        self._at += 4
-        return value
-
-    def _u64(self) -> int:
-        value: int = _U64.unpack_from(self._data, self._at)[0]
-        self._at += 8
-        return value
-
-    def _scalar(self, kind: int) -> Any:
-        layout = _SCALARS.get(kind)
-        if layout is None:
-            raise self._damaged(f"it holds a value of the unknown type {kind}")
-        value = layout.unpack_from(self._data, self._at)[0]
-        self._at += layout.size
-        return value
-
-    def _text(self) -> str:
-        length = self._u64()
-        end = self._at + length
-        if end > self._size:
-            raise self._damaged("it ends within its header")
-        value = self._data[self._at : end].decode("utf-8", errors="replace")
-        self._at = end
-        return value
-
-    def _array(self) -> tuple[int, tuple[Any, ...] | None]:
-        """Length of the array, and its items if they are a few numbers."""
-        kind, length = self._u32(), self._u64()
-        if kind == _STRING:
-            self._skip_texts(length)
-            return length, None
-        layout = _SCALARS.get(kind)
-        if layout is None:
-            raise self._damaged(f"it holds an array of the unknown type {kind}")
-        if length * layout.size > self._size - self._at:
-            raise self._damaged("it ends within its header")
-        items = None
-        if length <= _LONGEST_KEPT_ARRAY:
-            items = struct.unpack_from(f"<{length}{layout.format[1:]}", self._data, self._at)
-        self._at += length * layout.size
-        return length, items
-
-    def _skip_texts(self, count: int) -> None:
-        """Step over `count` texts: the one long loop here, so it has no call but the unpacking."""
-        if count > (self._size - self._at) // 8:
-            raise self._damaged("it ends within its header")
-        data, at, unpack = self._data, self._at, _U64.unpack_from
-        for _ in range(count):
-            at += 8 + unpack(data, at)[0]
-        if at > self._size:
-            raise self._damaged("it ends within its header")
-        self._at = at
+def _rounded(count: int) -> str:
+    for unit, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= unit:
+            return f"{count / unit:.3g}{letter}"
+    return str(count) if count else ""
 
 
-def _fingerprint(parts: Mapping[str, bytes]) -> str:
-    """One hash of the hashes of keys, whatever order a file has them in."""
-    together = b"".join(key.encode() + parts[key] for key in sorted(parts))
-    return hashlib.blake2b(together, digest_size=16).hexdigest()
+def _damaged(path: Path, what: str) -> ModelFileError:
+    return ModelFileError(f"{path} is a damaged or truncated GGUF file ({what}); fetch the model again.")

@@ -79,8 +79,7 @@ def purpose(header: GGUFHeader) -> str:
         return f"a draft head ({architecture}), which needs the model that it was trained for"
     if architecture in _ENCODERS:
         return f"an encoder ({architecture}), which cannot write text"
-    part = header.metadata.get("split.no", 0)
-    if isinstance(part, int) and part > 0:
+    if header.split_number:
         return "not the first part of a split model"
     if header.metadata.get(f"{architecture}.pooling_type", 0):
         return "an embedding model, which cannot write text"

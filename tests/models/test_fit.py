@@ -19,7 +19,7 @@ from localspec.models.fit import (
     sizes,
 )
 from localspec.models.footprint import ModelShape, Settings
-from localspec.models.gguf import GGUFHeader, read_header
+from localspec.models.gguf import GGUFHeader, read_header, read_part
 from localspec.types import DraftOptions, EngineOptions
 from tests.models.conftest import gguf_bytes
 from tests.models.shapes import (
@@ -109,10 +109,11 @@ def test_a_model_in_several_files_counts_whole(tmp_path: Path):
     tensors = (("blk.0.ffn_up.weight", (64, 64), 8),)
     first = tmp_path / "m-00001-of-00002.gguf"
     first.write_bytes(gguf_bytes({"split.count": 2}))
-    header = read_header(first)
-    alone = sizes(header, context=256).weights_bytes
-    (tmp_path / "m-00002-of-00002.gguf").write_bytes(gguf_bytes({"split.count": 2}, tensors=tensors))
-    assert sizes(header, context=256).weights_bytes == alone + 64 * 64 // 32 * 34
+    alone = sizes(read_part(first), context=256).weights_bytes
+    second = gguf_bytes({"split.count": 2, "split.no": 1}, tensors=tensors)
+    (tmp_path / "m-00002-of-00002.gguf").write_bytes(second)
+    for header in (read_header(first), read_part(first)):
+        assert sizes(header, context=256).weights_bytes == alone + 64 * 64 // 32 * 34
 
 
 def test_layers_move_to_the_gpu_from_the_last_on():
