@@ -1,10 +1,12 @@
-"""Adding to the user's own `models.toml`, which may have been written by hand: nothing in it is changed."""
+"""The user's own `models.toml`, which may have been written by hand: all else in it stays as it is."""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,38 @@ from localspec import paths
 from localspec.errors import StorageError, UsageError
 from localspec.models import registry
 from localspec.models.entries import FileSource, ModelEntry
+from localspec.models.gguf import GGUFHeader
+
+_COMMENT = "by `localspec models "
+"""What is in every comment that is written here."""
+_MOST_PROPOSALS = 10
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """A model that is to be added.
+
+    Attributes:
+        name: of the model; there is none of that name in the file.
+        values: fields of the entry: texts, numbers, lists of texts, and the table "sampling".
+        comment: a line above it.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    comment: str
 
 
 def entry_of(name: str) -> ModelEntry | None:
     """What is known under `name`; raises `UsageError` where a registry cannot be read."""
     return registry.entries().get(name)
+
+
+def taken_names() -> frozenset[str]:
+    """Names of models and of families, which no other model can get."""
+    known = registry.catalogue()
+    return frozenset(known.models) | frozenset(known.families)
 
 
 def is_file_of(entry: ModelEntry, path: Path) -> bool:
@@ -25,44 +54,170 @@ def is_file_of(entry: ModelEntry, path: Path) -> bool:
     return isinstance(source, FileSource) and source.path.absolute() == path.absolute()
 
 
-def add_entry(name: str, values: Mapping[str, Any], comment: str) -> None:
-    """Append the model `name` to the user's registry.
+def plain_name(text: str) -> str:
+    """A name that the registry takes, in small letters; files may be called anything."""
+    plain = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")
+    return plain or "model"
 
-    Args:
-        name: of the model; there is none of that name in the file.
-        values: fields of the entry: texts, numbers, and the table "sampling".
-        comment: a line above it.
+
+def check_free(name: str) -> None:
+    """Raise `UsageError` unless a model can get this name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f'"{name}" is not a usable name; use letters, digits, ".", "_" and "-".')
+    if name.lower() in {one.lower() for one in taken_names()}:
+        raise UsageError(
+            f"There is a model named {name} already; give another --name, or `localspec models rm {name}` "
+            "first."
+        )
+
+
+def entry_values(
+    path: Path, header: GGUFHeader | None, *, size: int, description: str = ""
+) -> dict[str, Any]:
+    """Fields of the entry of a file on this machine."""
+    values: dict[str, Any] = {"source": str(path.absolute()), "size": size, "description": description}
+    if header is not None:
+        values |= {
+            "parameters": header.size_label,
+            "quantization": header.file_type,
+            "context": header.context_length or None,
+        }
+    return values
+
+
+def known_values(entry: ModelEntry) -> dict[str, Any]:
+    """What is known of a model that holds for its file wherever that lies."""
+    return {
+        "description": entry.description,
+        "license": entry.license,
+        "family": entry.family,
+        "parameters": entry.parameters,
+        "quantization": entry.quantization,
+        "context": entry.context,
+        "thinking": entry.thinking,
+        "drafts": list(entry.drafts),
+        "sampling": entry.sampling.given(),
+    }
+
+
+def add_entry(name: str, values: Mapping[str, Any], comment: str) -> None:
+    """Append a model to the user's registry; see `NewEntry` and `add_entries`."""
+    add_entries([NewEntry(name, values, comment)])
+
+
+def add_entries(new: Sequence[NewEntry]) -> None:
+    """Append models to the user's registry, all of them or none.
 
     Raises:
         UsageError: the file is no valid registry, before or after it.
         StorageError: it cannot be written.
     """
-    file = registry.user_file()
-    paths.ensure(file.parent)
-    # A link stays a link: what it points to is written.
-    file = file.resolve()
-    text = ""
-    if file.exists():
-        registry.load(file)
-        text = file.read_text(encoding="utf-8")
-    block = "\n".join(
-        [
-            f"# {comment}",
-            f"[models.{_toml(name)}]",
-            *(f"{key} = {_toml(value)}" for key, value in values.items() if value not in (None, "", {})),
-        ]
-    )
-    whole = f"{text.rstrip()}\n\n{block}\n" if text.strip() else f"{text}{block}\n"
+    file = _file()
+    text = _text(file)
+    blocks = "\n\n".join(_block(one) for one in new)
+    whole = f"{text.rstrip()}\n\n{blocks}\n" if text.strip() else f"{text}{blocks}\n"
     try:
         tomllib.loads(whole)
     except tomllib.TOMLDecodeError as error:
+        names = ", ".join(one.name for one in new)
         raise UsageError(
-            f"The model {name} cannot be added to {file} ({error}); add a table [models.{_toml(name)}] with "
-            f"source = {_toml(values.get('source', ''))} by hand."
+            f"{names} cannot be added to {file} ({error}); add a table {_header(new[0].name)} with "
+            f"source = {_toml(new[0].values.get('source', ''))} by hand."
         ) from error
+    _write(file, whole)
+
+
+def remove_entry(name: str) -> None:
+    """Take a model out of the user's registry, with the comment that was written above it here.
+
+    Raises:
+        UsageError: there is no such entry in that file, or it is written in a way that cannot be taken out.
+        StorageError: it cannot be written.
+    """
+    file = _file()
+    text = _text(file)
+    before = tomllib.loads(text)
+    wanted = {key: value for key, value in before.get("models", {}).items() if key != name}
+    if len(wanted) == len(before.get("models", {})):
+        raise UsageError(f"There is no [models.{name}] in {file}.")
+    for edited in (*_without_lines(text, name), _without_table(text, name)):
+        try:
+            after = tomllib.loads(edited)
+        except tomllib.TOMLDecodeError:
+            continue
+        if {**after, "models": after.get("models", {})} == {**before, "models": wanted}:
+            _write(file, edited)
+            return
+    raise UsageError(f"{name} cannot be taken out of {file} safely; remove its lines by hand.")
+
+
+def _without_lines(text: str, name: str) -> Iterator[str]:
+    """The text without the lines of an entry: its tables, and nothing that belongs to what follows.
+
+    A line inside of a text of several lines may look like a table, so there is more than one proposal.
+    """
+    lines = text.splitlines(keepends=True)
+    quoted = f"(?:{re.escape(name)}|\"{re.escape(name)}\"|'{re.escape(name)}')"
+    mine = re.compile(rf"\s*\[\s*models\s*\.\s*{quoted}\s*[\].]")
+    tables = [at for at, line in enumerate(lines) if mine.match(line)]
+    for skipped in range(min(len(tables), _MOST_PROPOSALS)):
+        kept: list[str] = []
+        done = 0
+        for start in tables[skipped:]:
+            between = lines[done:start]
+            if not done or any(line.strip() and not line.startswith("#") for line in between):
+                kept += between
+            if kept and kept[-1].startswith("#") and _COMMENT in kept[-1]:
+                kept.pop()
+            done = _end_of_table(lines, start)
+            while kept and not kept[-1].strip() and not "".join(lines[done : done + 1]).strip():
+                kept.pop()
+        yield "".join(kept + lines[done:])
+
+
+def _end_of_table(lines: Sequence[str], start: int) -> int:
+    """Where what follows a table begins: comments and empty lines before the next one are that one's."""
+    end = start + 1
+    while end < len(lines) and not lines[end].lstrip().startswith("["):
+        end += 1
+    while end > start + 1 and lines[end - 1].lstrip()[:1] in ("#", ""):
+        end -= 1
+    return end
+
+
+def _without_table(text: str, name: str) -> str:
+    """The same for entries that are not tables of their own, such as `own.source = ""` in [models]."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+        models: Any = document["models"]
+        del models[name]
+        return tomlkit.dumps(document)
+    except (TOMLKitError, KeyError, TypeError, AttributeError, ValueError):
+        return text
+
+
+def _file() -> Path:
+    """The user's registry; a link stays a link: what it points to is written."""
+    file = registry.user_file()
+    paths.ensure(file.parent)
+    return file.resolve()
+
+
+def _text(file: Path) -> str:
+    """What is in it; raises `UsageError` where that is no valid registry."""
+    if not file.exists():
+        return ""
+    registry.load(file)
+    return file.read_text(encoding="utf-8")
+
+
+def _write(file: Path, text: str) -> None:
     partial = file.with_name(f"{file.name}.partial")
     try:
-        partial.write_text(whole, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         if file.exists():
             partial.chmod(file.stat().st_mode)
         partial.replace(file)
@@ -71,11 +226,23 @@ def add_entry(name: str, values: Mapping[str, Any], comment: str) -> None:
         raise StorageError(f"Cannot write {file} ({error.strerror or error}); make it writable.") from error
 
 
+def _block(new: NewEntry) -> str:
+    given = {key: value for key, value in new.values.items() if value not in (None, "", {}, [])}
+    lines = (f"{key} = {_toml(value)}" for key, value in given.items())
+    return "\n".join([f"# {new.comment}", _header(new.name), *lines])
+
+
+def _header(name: str) -> str:
+    return f"[models.{_toml(name)}]"
+
+
 def _toml(value: Any) -> str:
-    """A text, a number or a table of numbers as TOML."""
+    """A text, a number, a list of texts or a table of numbers as TOML."""
     if isinstance(value, str):
         # JSON's escapes are TOML's; only DEL may stand as it is in the one and not in the other.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return repr(value)

@@ -37,23 +37,55 @@ def own_model(tmp_path: Path) -> Path:
 def test_list_shows_what_is_here(own_model: Path) -> None:
     done = localspec("models", "list")
     assert done.returncode == 0, done.stderr
-    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
-    assert lines["NAME"].split() == ["NAME", "SIZE", "FETCHED", "SOURCE", "DESCRIPTION"]
-    assert "98.4 MB" in lines["smollm2"]
-    assert " no " in lines["smollm2"]
-    assert " yes " in lines["own"]
-    assert lines["own"].endswith("Mine.")
+    here, there = done.stdout.split("\n\n")[:2]
+    lines = here.splitlines()
+    assert lines[0] == "On this machine:"
+    assert lines[1].split() == ["NAME", "SIZE", "RUNS", "ON", "DESCRIPTION"]
+    assert lines[2].startswith("own")
+    assert lines[2].endswith("Mine.")
+    assert "smollm2" not in here
+    rows = {line.split()[0]: line for line in there.splitlines()}
+    assert rows["NAME"].split() == ["NAME", "SIZES", "BEST", "HERE", "DESCRIPTION"]
+    assert "98.4 MB" in rows["smollm2"]
+    for family in registry.catalogue().families.values():
+        assert family.description in rows[family.name]
+
+
+def test_list_of_a_family(own_model: Path) -> None:
+    family = next(iter(registry.catalogue().families.values()))
+    lines = localspec("models", "list", family.name).stdout.splitlines()
+    assert lines[0].split()[-2:] == ["HERE", "QUANTIZATIONS"]
+    assert [line.split()[0] for line in lines[1:]] == [entry.name for entry in family.sizes]
+    assert all(" no " in line for line in lines[1:])
+
+
+def test_list_of_everything(own_model: Path) -> None:
+    lines = localspec("models", "list", "--all").stdout.splitlines()
+    assert {line.split()[0] for line in lines[1:]} == set(registry.entries())
+    assert any(line.startswith("own") and " yes " in line for line in lines)
+
+
+def test_list_of_one_model_and_of_none(own_model: Path) -> None:
+    lines = localspec("models", "list", "own").stdout.splitlines()
+    assert len(lines) == 2
+    done = localspec("models", "list", "smollm")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "nearest" in done.stderr
 
 
 def test_list_as_json(own_model: Path) -> None:
     done = localspec("models", "list", "--json")
-    by_name = {model["name"]: model for model in json.loads(done.stdout)}
+    listed = json.loads(done.stdout)
+    by_name = {model["name"]: model for model in listed["models"]}
     assert by_name["own"]["path"] == str(own_model)
     assert by_name["own"]["fetched"] is True
-    assert by_name["qwen3"]["fetched"] is False
-    assert by_name["qwen3"]["path"] is None
-    assert by_name["qwen3"]["sampling"]["top_k"] == 20
+    assert by_name["qwen3-4b"]["fetched"] is False
+    assert by_name["qwen3-4b"]["path"] is None
+    assert by_name["qwen3-4b"]["sampling"]["top_k"] == 20
     assert len({frozenset(model) for model in by_name.values()}) == 1, "the same keys for every model"
+    families = {family["name"]: family for family in listed["families"]}
+    assert "qwen3-4b" in families["qwen3"]["sizes"]
+    assert families["qwen3"]["chosen"] in [*families["qwen3"]["sizes"], None]
 
 
 def test_show_tells_what_a_file_holds(own_model: Path) -> None:
@@ -65,13 +97,48 @@ def test_show_tells_what_a_file_holds(own_model: Path) -> None:
     facts = json.loads(localspec("models", "show", str(own_model), "--json").stdout)
     assert facts["vocabulary"] == 4
     assert facts["memory"]["kv_cache_context"] == 128
+    assert list(facts["memory"]["kv_caches"]) == ["128"]
+
+
+def test_show_names_who_can_draft(own_model: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.gguf"
+    tensors = (("token_embd.weight", (64, 8), 8), ("output.weight", (64, 64), 8))
+    target.write_bytes(gguf_bytes(tensors=tensors))
+    facts = json.loads(localspec("models", "show", str(target), "--json").stdout)
+    (drafter,) = facts["drafters"]
+    assert (drafter["name"], drafter["vocabulary"]) == ("own", "same")
+    assert "own (" in localspec("models", "show", str(target)).stdout
+    smaller = json.loads(localspec("models", "show", "own", "--json").stdout)
+    assert smaller["drafters"] == []
+
+
+def test_show_of_a_projector(own_model: Path) -> None:
+    own_model.write_bytes(gguf_bytes(metadata={"general.type": "mmproj"}))
+    done = localspec("models", "show", "own")
+    assert done.returncode == 0, done.stderr
+    assert "projector" in done.stdout
 
 
 def test_show_before_the_fetch() -> None:
-    done = localspec("models", "show", "qwen3")
+    done = localspec("models", "show", "qwen3-4b")
     assert done.returncode == 0
     assert "Apache-2.0" in done.stdout
-    assert "models pull qwen3" in done.stderr
+    assert "tokens" in done.stdout
+    assert "models pull qwen3-4b" in done.stderr
+    facts = json.loads(localspec("models", "show", "qwen3-4b", "--json").stdout)
+    memory = facts["memory"]
+    assert memory["weights"] == facts["size"]
+    assert memory["kv_caches"]["8192"] == 4 * memory["kv_caches"]["2048"] > 0
+
+
+def test_show_of_a_family() -> None:
+    done = localspec("models", "show", "qwen3")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "qwen3-4b: " in done.stdout
+    facts = json.loads(localspec("models", "show", "qwen3", "--json").stdout)
+    assert facts["reason"].endswith(".")
+    assert "qwen3-0.6b" in [size["name"] for size in facts["sizes"]]
 
 
 def test_path_prints_one_path_alone(own_model: Path) -> None:
@@ -82,9 +149,9 @@ def test_path_prints_one_path_alone(own_model: Path) -> None:
 
 
 def test_path_of_a_model_that_is_not_here() -> None:
-    done = localspec("models", "path", "qwen3")
+    done = localspec("models", "path", "qwen3-4b")
     assert (done.returncode, done.stdout) == (3, "")
-    assert "models pull qwen3" in done.stderr
+    assert "models pull qwen3-4b" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
