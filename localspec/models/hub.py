@@ -27,8 +27,10 @@ def sources_of(source: HubSource) -> tuple[HubSource, ...]:
     """The sources of all files of a model; more than one where it is split.
 
     Raises:
-        UsageError: the source is a later part of a split model, or cannot be one.
+        UsageError: the source is a later part of a split model, or no model of this kind at all.
     """
+    if not source.file.lower().endswith(".gguf"):
+        raise UsageError(f"{source} is not a .gguf file, so llama.cpp cannot read it; name one that is.")
     try:
         return tuple(replace(source, file=name) for name in split.part_names(source.file))
     except ValueError as error:

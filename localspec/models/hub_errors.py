@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import email.utils
+import itertools
 import re
 import threading
 from datetime import UTC, datetime
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 _MOST_FAILURES = 5
 _PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 300.0
+_MOST_LISTED = 1000
+"""Files of a repository; there are those with tens of thousands."""
 
 
 class Patience:
@@ -125,7 +129,8 @@ def explained(source: HubSource, error: Exception) -> DownloadError | UsageError
             )
         case errors.EntryNotFoundError():
             return DownloadError(
-                f"The repository {source.repo} has no file {source.file}; correct the source."
+                f"The repository {source.repo} has no file {source.file}{_nearest(source)}; correct the "
+                "source."
             )
     response = _response(error)
     if response is None:
@@ -145,6 +150,21 @@ def explained(source: HubSource, error: Exception) -> DownloadError | UsageError
             "check what your token may do."
         )
     return DownloadError(f"The hub answered {status} for {source}; try again later.")
+
+
+def _nearest(source: HubSource) -> str:
+    """The models of the repository whose names are most like the wanted one; "" where it does not tell."""
+    from huggingface_hub import HfApi
+
+    try:
+        listed = HfApi().list_repo_tree(source.repo, revision=source.revision, recursive=True)
+        names = [item.path for item in itertools.islice(listed, _MOST_LISTED)]
+    except Exception:
+        # The error that is being explained is the one to be told of.
+        return ""
+    models = {name.lower(): name for name in names if name.lower().endswith(".gguf")}
+    near = difflib.get_close_matches(source.file.lower(), models, n=3, cutoff=0.5) or sorted(models)[:3]
+    return f" (nearest: {', '.join(models[name] for name in near)})" if near else ""
 
 
 def _page(source: HubSource) -> str:

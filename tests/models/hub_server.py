@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ class Hub:
     @property
     def ranges(self) -> list[str | None]:
         """The Range header of every request for data."""
-        return [wanted for method, path, wanted, _ in self.requests if method == "GET"]
+        return [r for method, path, r, _ in self.requests if method == "GET" and "/resolve/" in path]
 
     def asked(self, file: str) -> list[str | None]:
         """The same of the requests for one file."""
@@ -129,9 +130,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             wanted = self.headers.get("Range")
             token = self.headers.get("Authorization")
             hub.requests.append((self.command, self.path, wanted, token))
-            path = self.path.removeprefix("/cdn")
-            if path.count("/") < 5:
-                self.refuse(Refusal(404))
+            path = self.path.removeprefix("/cdn").partition("?")[0]
+            if path.startswith("/api/models/"):
+                self.list_files(*path.removeprefix("/api/models/").split("/tree/"))
                 return
             owner, name, _, revision, file = path.lstrip("/").split("/", 4)
             refusal = self.refusal(f"{owner}/{name}", revision, file, token)
@@ -172,6 +173,20 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if (repo, revision) not in known:
                 return Refusal(404, "RevisionNotFound")
             return None if (repo, revision, file) in hub.files else Refusal(404, "EntryNotFound")
+
+        def list_files(self, repo: str, revision: str) -> None:
+            """The listing of a repository; empty for one that there is not."""
+            named = [
+                {"type": "file", "path": name, "size": len(data), "oid": "0" * 40}
+                for (known, at, name), data in hub.files.items()
+                if (known, at) == (repo, revision)
+            ]
+            body = json.dumps(named).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def send(self, file: str, body: bytes, start: int) -> None:
             if file in hub.damaged:

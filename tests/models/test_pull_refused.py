@@ -40,7 +40,9 @@ def message_of(wanted: ModelEntry, kind: type[LocalspecError] = DownloadError) -
 def test_what_does_not_exist(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no repository owner/other" in message_of(entry("owner/other"))
     assert 'no revision "v9"' in message_of(entry(revision="v9"))
-    assert "no file other.gguf" in message_of(entry(file="other.gguf"))
+    assert "no file tiny-Q4.gguf (nearest: tiny.gguf); correct" in message_of(entry(file="tiny-Q4.gguf"))
+    hub.publish("owner/plain", {"README.md": b"no model"})
+    assert "no file other.gguf; correct" in message_of(entry("owner/plain", "other.gguf"))
     monkeypatch.setenv("HF_TOKEN", hub.token)
     assert "no repository owner/other, or it is private" in message_of(entry("owner/other"))
 
@@ -160,6 +162,12 @@ def test_offline_mode(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not on this machine, and cannot be fetched in offline mode; unset HF_HUB_OFFLINE" in message_of(
         entry()
     )
+    assert hub.requests == []
+
+
+def test_a_file_that_is_no_model_is_not_fetched(hub: Hub) -> None:
+    hub.publish(REPO, {"model.safetensors": MODEL})
+    assert "is not a .gguf file" in message_of(entry(file="model.safetensors"), UsageError)
     assert hub.requests == []
 
 
