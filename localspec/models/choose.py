@@ -1,18 +1,18 @@
-"""Which model of a family suits a machine: the largest that fits and is quick enough.
+"""Which model of a family suits a machine: one that fits, is quick enough, and as large as that allows.
 
     fits    weights, a cache for 8192 tokens and buffers, in what the machine has in total: what is free now
             changes by the minute, and a name should mean the same model tomorrow.
-    quick   6 tokens a second; below that people stop reading along. A size that needs the CPU beside the GPU,
-            where a smaller one would not, must make 15, and one that always thinks before it answers twice
-            as many. A token takes as long as reading the weights that it uses.
+    quick   6 tokens a second at least; below that people stop reading along. A token takes as long as reading
+            the weights that it uses, on the GPU, on the CPU, or a part on each.
+    large   twice the size is worth 2.5 times less speed, and speed beyond 25 tokens a second nothing.
 
-A larger size in its default quantization comes before a smaller one in a better quantization. Where all of
-the chosen size lies on the GPU, and a better quantization of it does so too, at 20 tokens a second, that is
-taken.
+Sizes are compared in their default quantization. Where all of the chosen one lies on the GPU, and a better
+quantization of it does so too, at 20 tokens a second, that is taken.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,20 +29,25 @@ Place = Literal["gpu", "both", "cpu"]
 
 SLOWEST = 6.0
 """Tokens a second that a model must make to be chosen."""
-SLOWEST_SPLIT = 15.0
-"""The same for one that needs the CPU, where a smaller one has room on the GPU."""
+FASTEST = 25.0
+"""Tokens a second beyond which more are worth nothing."""
 SLOWEST_BETTER = 20.0
-"""The same for a better quantization than the default one."""
+"""Tokens a second that a better quantization than the default one must make."""
+_SPEED_COUNTS = math.log(2) / math.log(2.5)
+_THINKING_COSTS = 2.0
+"""A model that always thinks before it answers has so many times as much to say."""
 
 _BUFFERS = 512 * 2**20
 """Intermediate results and what the runtime takes for itself."""
 _LEAST_FOR_SYSTEM, _MOST_FOR_SYSTEM = 5 * 2**29, 2**33
-"""System memory that is left for everything else: a quarter, within 2.5 and 8 GiB."""
+"""System memory that is left for everything else: three eighths, within 2.5 and 8 GiB."""
 _SMALLEST_SHARE = 0.1
 """A GPU that can hold less of a model than this is not worth the trouble."""
 
-_RAM_BANDWIDTH, _VRAM_BANDWIDTH = 50e9, 250e9
-"""Bytes a second where they are not known: two channels of DDR4-3200, a small graphics card."""
+_RAM_BANDWIDTH = 50e9
+"""Bytes a second where it is not known: two channels of DDR4-3200."""
+_VRAM_READS, _LEAST_VRAM_BANDWIDTH = 30.0, 150e9
+"""The same for a graphics card: cards can read all they hold about so many times a second, or more."""
 _EFFICIENCY = 0.7
 """Part of the bandwidth that a pass makes use of."""
 
@@ -80,7 +85,7 @@ class Capacity:
         vram: bytes of all GPUs together, in total.
         gpus: how many they are.
         shared: whether the GPUs' memory is the system's.
-        ram_bandwidth: bytes a second of the system's memory, None where it is not known.
+        ram_bandwidth: bytes a second of the system's memory that the CPU can use, None where it is not known.
         vram_bandwidth: bytes a second of the slowest GPU's memory, None where it is not known.
     """
 
@@ -122,23 +127,26 @@ def estimated_bytes(entry: ModelEntry) -> int:
 
 def choose(family: Family, capacity: Capacity) -> Choice:
     """The size of `family` for a machine; the smallest, with a sentence on it, where none suits."""
-    placed = [_Placed.of(entry, capacity) for entry in family.sizes]
-    has_room_on_gpu = any(one.fits and one.place == "gpu" for one in placed)
-    for one in placed:
-        split = has_room_on_gpu and one.place != "gpu"
-        if one.fits and one.speed >= _slowest(one.entry, split=split):
-            better = max(_better(one, family, capacity), key=lambda other: other.bytes, default=one)
-            return better.choice(_reason(better, capacity, one))
-    return replace(placed[-1].choice(_warning(placed[-1], capacity)), suits=False)
+    return _pick(family, capacity)[0]
 
 
 def best(catalogue: Catalogue, capacity: Capacity) -> Choice | None:
-    """The largest of what `choose` takes of each recommended family; None where there is no such family."""
-    choices = [choose(family, capacity) for family in catalogue.families.values() if family.recommended]
-    suitable = [choice for choice in choices if choice.suits]
+    """The best of what `choose` takes of each recommended family; None where there is no such family."""
+    picked = [_pick(family, capacity) for family in catalogue.families.values() if family.recommended]
+    suitable = [each for each in picked if each[0].suits]
     if suitable:
-        return max(suitable, key=lambda choice: _weights(choice.entry))
-    return min(choices, key=lambda choice: _weights(choice.entry), default=None)
+        return max(suitable, key=lambda each: each[1].worth)[0]
+    return min((choice for choice, _ in picked), key=lambda choice: _weights(choice.entry), default=None)
+
+
+def _pick(family: Family, capacity: Capacity) -> tuple[Choice, _Placed]:
+    """What is chosen, and the default file of its size."""
+    placed = [_Placed.of(entry, capacity) for entry in family.sizes]
+    one = max(placed, key=lambda each: each.worth)
+    if one.worth == 0:
+        return replace(placed[-1].choice(_warning(placed[-1], capacity)), suits=False), placed[-1]
+    better = max(_better(one, family, capacity), key=lambda other: other.bytes, default=one)
+    return better.choice(_reason(better, capacity, one)), one
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +179,14 @@ class _Placed:
         speed, known = _speed(entry, size, share, capacity)
         return _Placed(entry, size, needed, place, fits, speed, known)
 
+    @property
+    def worth(self) -> float:
+        """What decides between models: size and speed; 0 for one that does not suit."""
+        speed = self.speed / (_THINKING_COSTS if self.entry.thinking == "always" else 1.0)
+        if not self.fits or speed < SLOWEST:
+            return 0.0
+        return max(_weights(self.entry), 1) * min(speed, FASTEST) ** _SPEED_COUNTS
+
     def choice(self, reason: str) -> Choice:
         speed = self.speed if self.known else None
         return Choice(self.entry, self.place, _context(self.entry), speed, reason)
@@ -193,15 +209,11 @@ def _speed(entry: ModelEntry, size: int, share: float, capacity: Capacity) -> tu
     ram, vram = capacity.ram_bandwidth, capacity.vram_bandwidth
     if capacity.shared:
         vram = vram or ram
-    slow = _RAM_BANDWIDTH if capacity.shared else _VRAM_BANDWIDTH
-    seconds = used * share / (vram or slow) + used * (1 - share) / (ram or _RAM_BANDWIDTH)
+    usual = max(_VRAM_READS * capacity.vram / max(capacity.gpus, 1), _LEAST_VRAM_BANDWIDTH)
+    usual = _RAM_BANDWIDTH if capacity.shared else usual
+    seconds = used * share / (vram or usual) + used * (1 - share) / (ram or _RAM_BANDWIDTH)
     known = (share == 0 or vram is not None) and (share == 1 or ram is not None)
     return _EFFICIENCY / max(seconds, 1e-9), known
-
-
-def _slowest(entry: ModelEntry, *, split: bool) -> float:
-    slowest = SLOWEST_SPLIT if split else SLOWEST
-    return 2 * slowest if entry.thinking == "always" else slowest
 
 
 def _context(entry: ModelEntry) -> int:
@@ -209,7 +221,7 @@ def _context(entry: ModelEntry) -> int:
 
 
 def _ram_room(ram: int) -> int:
-    return max(ram - min(max(ram // 4, _LEAST_FOR_SYSTEM), _MOST_FOR_SYSTEM), 0)
+    return max(ram - min(max(ram * 3 // 8, _LEAST_FOR_SYSTEM), _MOST_FOR_SYSTEM), 0)
 
 
 def _weights(entry: ModelEntry) -> int:

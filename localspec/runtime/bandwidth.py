@@ -27,6 +27,7 @@ _ROUNDS = 5
 _CPU_COPIES = 4
 _GPU_COPIES = 16
 """Copies of a round, so that starting and waiting do not count."""
+_FINE_S = 1e-4
 _I8 = 24
 """ggml's number of its type of one byte."""
 
@@ -34,18 +35,20 @@ logger = logging.getLogger(__name__)
 
 
 def measured_bandwidth(
-    device: str | None = None, *, threads: int | None = None, most: int = MOST_BYTES
+    device: str | None = None, *, threads: int | None = None, most: int = MOST_BYTES, busy: bool = False
 ) -> float | None:
     """`copy_bandwidth`, or None where it cannot be measured."""
     try:
-        return copy_bandwidth(device, threads=threads, most=most)
+        return copy_bandwidth(device, threads=threads, most=most, busy=busy)
     except Exception:
         # A yardstick is worth no failed bench, whatever a driver makes of it.
         logger.info("no bandwidth of %s", device or "memory", exc_info=True)
         return None
 
 
-def copy_bandwidth(device: str | None = None, *, threads: int | None = None, most: int = MOST_BYTES) -> float:
+def copy_bandwidth(
+    device: str | None = None, *, threads: int | None = None, most: int = MOST_BYTES, busy: bool = False
+) -> float:
     """Bytes a second that copying moves, read and written both counted: the median of several rounds.
 
     It takes 512 MB at most (`MOST_BYTES`), a quarter of the free memory where that is less, for about a
@@ -56,12 +59,14 @@ def copy_bandwidth(device: str | None = None, *, threads: int | None = None, mos
         device: ggml's name of it, such as "CUDA0"; None or the CPU's name is the system's memory.
         threads: threads that copy in the system's memory; None takes the physical cores.
         most: bytes of memory that the measurement takes at most.
+        busy: whether other programs may be at work: then only the time counts in which the copying threads
+            had a core, and the best round; of the system's memory alone.
 
     Raises:
         EngineError: there is no such device, too little of its memory is free, or llama.cpp cannot use it.
     """
     if device is None or any(each.name == device and each.kind == "cpu" for each in devices.devices()):
-        return _system_bandwidth(threads or physical_cores(), most)
+        return _system_bandwidth(threads or physical_cores(), most, busy=busy)
     return _device_bandwidth(device, most)
 
 
@@ -76,11 +81,14 @@ def _block_bytes(free: int, most: int) -> int:
 # --- the system's memory
 
 
-def _system_bandwidth(threads: int, most: int = MOST_BYTES) -> float:
+def _system_bandwidth(threads: int, most: int = MOST_BYTES, *, busy: bool = False) -> float:
     """Every thread copies a part of its own; numpy lets the others run meanwhile."""
     block = _block_bytes(psutil.virtual_memory().available, most)
     sources = np.array_split(np.empty(block, dtype=np.uint8), threads)
     targets = np.array_split(np.empty(block, dtype=np.uint8), threads)
+    # Windows counts a thread's time in steps that are as long as a round.
+    busy = busy and time.get_clock_info("thread_time").resolution < _FINE_S
+    clock = time.thread_time if busy else time.perf_counter
     barrier = threading.Barrier(threads)
     begun = np.zeros((threads, _WARM_UP + _ROUNDS))
     ended = np.zeros_like(begun)
@@ -91,18 +99,21 @@ def _system_bandwidth(threads: int, most: int = MOST_BYTES) -> float:
         source.fill(1)
         for turn in range(_WARM_UP + _ROUNDS):
             barrier.wait()
-            begun[index, turn] = time.perf_counter()
+            begun[index, turn] = clock()
             for _ in range(_CPU_COPIES):
                 np.copyto(target, source)
-            ended[index, turn] = time.perf_counter()
+            ended[index, turn] = clock()
 
     workers = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(threads)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
+    moved = 2 * block * _CPU_COPIES
+    if busy:
+        return moved / float((ended - begun).mean(axis=0)[_WARM_UP:].min())
     seconds = (ended.max(axis=0) - begun.min(axis=0))[_WARM_UP:]
-    return 2 * block * _CPU_COPIES / float(np.median(seconds))
+    return moved / float(np.median(seconds))
 
 
 # --- any device of ggml

@@ -6,6 +6,7 @@ kept in the cache folder until something changes that it depends on.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -26,7 +27,10 @@ _KEPT_S = 7 * 86400.0
 """What changes without a sign is seen after this."""
 _MEASURED_BYTES = 192_000_000
 """Memory that measuring the bandwidth takes: beyond most caches, and over in a moment."""
+_CORE_BYTES_S = 10e9
+"""Bytes of weights a second that a core works through: few cores cannot make use of a fast memory."""
 _VERSION = 1
+_CONTAINER_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 _ENVIRONMENT = ("CUDA_", "HIP_", "ROCR_", "GGML_", "ONEAPI_", "SYCL_", "LLAMA_")
 
 
@@ -42,27 +46,35 @@ def capacity() -> Capacity:
     found = _ask()
     if found is None:
         # Not kept: the next one may have a llama.cpp that works.
-        return _memory_alone()
+        return Capacity(ram=system_memory())
     _write(file, key, found)
     return found
 
 
-def look() -> Iterator[dict[str, Any]]:
-    """Fields of `Capacity` as they become known, those that matter most first; opens the GPUs."""
+def system_memory() -> int:
+    """Bytes of memory in total, or what a container may take of it."""
     import psutil
 
+    limits = [_text(Path("/sys/fs/cgroup", name)).strip() for name in _CONTAINER_LIMITS]
+    return min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdecimal())])
+
+
+def look() -> Iterator[dict[str, Any]]:
+    """Fields of `Capacity` as they become known, those that matter most first; opens the GPUs."""
     from localspec.runtime.bandwidth import measured_bandwidth
+    from localspec.runtime.cores import physical_cores
     from localspec.runtime.devices import devices, silence
 
     silence()
     gpus = [device for device in devices() if device.kind in ("gpu", "igpu")]
     yield {
-        "ram": psutil.virtual_memory().total,
+        "ram": system_memory(),
         "vram": sum(device.total_bytes for device in gpus),
         "gpus": len(gpus),
         "shared": bool(gpus) and (sys.platform == "darwin" or all(device.kind == "igpu" for device in gpus)),
     }
-    yield {"ram_bandwidth": measured_bandwidth(most=_MEASURED_BYTES)}
+    copied = measured_bandwidth(most=_MEASURED_BYTES, busy=True)
+    yield {"ram_bandwidth": copied and min(copied, _CORE_BYTES_S * physical_cores())}
     found = [measured_bandwidth(device.name, most=_MEASURED_BYTES) for device in gpus]
     known = [each for each in found if each is not None]
     yield {"vram_bandwidth": min(known, default=None)}
@@ -92,7 +104,7 @@ def _ask() -> Capacity | None:
     for line in output.splitlines():
         try:
             values |= json.loads(line)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             # Some library's own words.
             continue
     return _capacity(values)
@@ -112,19 +124,11 @@ def _capacity(values: Any) -> Capacity | None:
     return Capacity(**values) if values.keys() <= {item.name for item in fields(Capacity)} else None
 
 
-def _memory_alone() -> Capacity:
-    import psutil
-
-    return Capacity(ram=psutil.virtual_memory().total)
-
-
 def _key() -> str:
     """Stands for everything cheap to see on which the answer depends."""
-    import psutil
-
     from localspec.runtime.cores import physical_cores
 
-    facts: list[object] = [_VERSION, sys.platform, psutil.virtual_memory().total, physical_cores()]
+    facts: list[object] = [_VERSION, sys.platform, system_memory(), physical_cores()]
     facts += sorted(item for item in os.environ.items() if item[0].startswith(_ENVIRONMENT))
     facts += _libraries()
     for pattern in ("class/drm/card*/device/device", "class/kfd/kfd/topology/nodes/*/name"):
@@ -159,7 +163,7 @@ def _read(file: Path, key: str) -> Capacity | None:
         if data["key"] != key or not 0 <= time.time() - data["time"] < _KEPT_S:
             return None
         return _capacity(data["capacity"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -172,7 +176,8 @@ def _write(file: Path, key: str, found: Capacity) -> None:
         partial.write_text(json.dumps(data), encoding="utf-8")
         partial.replace(file)
     except OSError:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ def cpu() -> str:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_systems_memory(threads: int) -> None:
     assert 1e8 < bandwidth._system_bandwidth(threads, SMALL) < 1e13
+    assert 1e8 < bandwidth._system_bandwidth(threads, SMALL, busy=True) < 1e13
 
 
 def test_any_device_by_ggml(cpu: str) -> None:
@@ -37,7 +38,9 @@ def test_tensors_are_copied_and_freed(cpu: str) -> None:
 
 def test_the_cpu_by_name_is_the_systems_memory(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(bandwidth, "_system_bandwidth", lambda threads: asked.append(threads) or 1.0)
+    monkeypatch.setattr(
+        bandwidth, "_system_bandwidth", lambda threads, *_, **__: asked.append(threads) or 1.0
+    )
     assert copy_bandwidth(cpu, threads=2) == copy_bandwidth(threads=1) == 1.0
     assert copy_bandwidth() == 1.0
     assert asked == [2, 1, devices.physical_cores()]
