@@ -7,7 +7,7 @@
     large   twice the size is worth 2.5 times less speed, and speed beyond 25 tokens a second nothing.
 
 Sizes are compared in their default quantization. Where all of the chosen one lies on the GPU, and a better
-quantization of it does so too, at 20 tokens a second, that is taken.
+quantization of it does so too, at 20 tokens a second and with room for a draft model, that is taken.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ FASTEST = 25.0
 SLOWEST_BETTER = 20.0
 """Tokens a second that a better quantization than the default one must make."""
 _SPEED_COUNTS = math.log(2) / math.log(2.5)
+_MUCH_THE_SAME = 0.9
 _THINKING_COSTS = 2.0
 """A model that always thinks before it answers has so many times as much to say."""
 
 _BUFFERS = 512 * 2**20
 """Intermediate results and what the runtime takes for itself."""
+_DRAFT_MODEL = 2 * 2**30
+"""A small draft model with its cache."""
 _LEAST_FOR_SYSTEM, _MOST_FOR_SYSTEM = 5 * 2**29, 2**33
 """System memory that is left for everything else: three eighths, within 2.5 and 8 GiB."""
 _SMALLEST_SHARE = 0.1
@@ -131,11 +134,15 @@ def choose(family: Family, capacity: Capacity) -> Choice:
 
 
 def best(catalogue: Catalogue, capacity: Capacity) -> Choice | None:
-    """The best of what `choose` takes of each recommended family; None where there is no such family."""
+    """The best of what `choose` takes of each recommended family; None where there is no such family.
+
+    Of much the same size and speed the family that comes first in the catalogue is taken.
+    """
     picked = [_pick(family, capacity) for family in catalogue.families.values() if family.recommended]
-    suitable = [each for each in picked if each[0].suits]
-    if suitable:
-        return max(suitable, key=lambda each: each[1].worth)[0]
+    most = max((one.worth for choice, one in picked if choice.suits), default=0.0)
+    for choice, one in picked:
+        if choice.suits and one.worth >= most * _MUCH_THE_SAME:
+            return choice
     return min((choice for choice, _ in picked), key=lambda choice: _weights(choice.entry), default=None)
 
 
@@ -166,7 +173,7 @@ class _Placed:
         size = estimated_bytes(entry)
         kept = (entry.shape.cache_bytes if entry.shape else 0) * _context(entry)
         needed = size + kept + _BUFFERS
-        on_gpu = max(capacity.vram - capacity.gpus * GPU_RESERVE, 0) if capacity.gpus else 0
+        on_gpu = _gpu_room(capacity)
         on_cpu = _ram_room(capacity.ram)
         share = min(max(on_gpu - _BUFFERS, 0) / max(size + kept, 1), 1.0)
         place: Place = "gpu" if share == 1 else "both" if share >= _SMALLEST_SHARE else "cpu"
@@ -185,7 +192,7 @@ class _Placed:
         speed = self.speed / (_THINKING_COSTS if self.entry.thinking == "always" else 1.0)
         if not self.fits or speed < SLOWEST:
             return 0.0
-        return max(_weights(self.entry), 1) * min(speed, FASTEST) ** _SPEED_COUNTS
+        return max(_weights(self.entry), 1) * math.pow(min(speed, FASTEST), _SPEED_COUNTS)
 
     def choice(self, reason: str) -> Choice:
         speed = self.speed if self.known else None
@@ -196,10 +203,12 @@ def _better(default: _Placed, family: Family, capacity: Capacity) -> Iterator[_P
     """Better quantizations of a model that lies on the GPU, which do so too and are quick."""
     if default.place != "gpu":
         return
+    room = _ram_room(capacity.ram) if capacity.shared else math.inf
     for entry in family.files.get(default.entry.name, ()):
         one = _Placed.of(entry, capacity)
         larger = one.bytes > default.bytes and _bits(entry.quantization) <= _BITS["Q8_0"]
-        if larger and one.fits and one.place == "gpu" and one.speed >= SLOWEST_BETTER:
+        has_room = one.needed + _DRAFT_MODEL <= min(_gpu_room(capacity), room)
+        if larger and has_room and one.speed >= SLOWEST_BETTER:
             yield one
 
 
@@ -218,6 +227,10 @@ def _speed(entry: ModelEntry, size: int, share: float, capacity: Capacity) -> tu
 
 def _context(entry: ModelEntry) -> int:
     return min(entry.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+
+
+def _gpu_room(capacity: Capacity) -> int:
+    return max(capacity.vram - capacity.gpus * GPU_RESERVE, 0) if capacity.gpus else 0
 
 
 def _ram_room(ram: int) -> int:

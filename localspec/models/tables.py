@@ -91,9 +91,9 @@ class _Reader:
             families[name] = self._family(at, table)
         for name, family in families.items():
             for entry in family.sizes:
-                at = ("families", name, "sizes", entry.name.removeprefix(f"{name}-"))
+                where = ("families", name, "sizes", entry.name.removeprefix(f"{name}-"))
                 if entry.name in models or entry.name in families:
-                    raise self._error(at, f'"{entry.name}" is the name of another model already')
+                    raise self._error(where, f'"{entry.name}" is the name of another model already')
                 models[entry.name] = entry
         return Catalogue(models, families)
 

@@ -225,6 +225,11 @@ def test_the_best_of_all_is_the_largest_that_suits() -> None:
         choice = best(known, machine(vram, 8))
         assert choice is not None
         assert choice.entry.name.partition(":")[0] == name
+    alike = family(("8b",), "recommended = true", "alike")
+    for first, second in ((large, alike), (alike, large)):
+        choice = best(Catalogue({}, {one.name: one for one in (first, second)}), machine(8, 8))
+        assert choice is not None
+        assert choice.entry.family == first.name, "the first of two that are alike"
     nothing = best(known, Capacity(GIB))
     assert nothing is not None
     assert (nothing.entry.name, nothing.suits) == ("small-0.6b", False)
