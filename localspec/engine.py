@@ -113,11 +113,7 @@ class Engine:
             drafter=self._drafting.drafter,
             controller=self._drafting.controller(),
         )
-        template = ChatTemplate(
-            options.chat_template or model.chat_template,
-            bos=model.token_text(model.bos),
-            eos=model.token_text(model.eos),
-        )
+        template = ChatTemplate.of(model, options.chat_template)
         self._prompting = Prompting(template, model, self._loaded.context.capacity)
 
     def _free(self) -> None:
@@ -150,9 +146,10 @@ class Engine:
         )
 
     def take_notes(self) -> list[str]:
-        """What users should know of the draft models, in a sentence or two each; each is told once."""
+        """What users should know of template and draft models, in a sentence or two each, each told once."""
         notes = [note for note in self._models.notes if note not in self._told]
         self._told.update(notes)
+        notes = self._prompting.take_notes() + notes
         problem = self._drafting.take_problem()
         if problem:
             notes.append(f"{problem} The chat goes on without drafts.")
@@ -270,14 +267,15 @@ class Engine:
         emit: Callable[[Event], None],
         cancelled: Callable[[], bool],
     ) -> Finished:
+        stop = self._prompting.stops(request)
         work = Work(
             request=request,
             emit=emit,
             cancelled=cancelled,
             started=time.perf_counter(),
-            reply=Reply(ReplyText(request.stop)),
+            reply=Reply(ReplyText(stop)),
         )
-        rules = StopRules(request.max_tokens, request.stop, request.ignore_eos, cancelled)
+        rules = StopRules(request.max_tokens, stop, request.ignore_eos, cancelled)
         # A rule may learn while it judges: a new one each time, so that a reply depends on its seed alone.
         trial = request.trial
         self.session.verifier = make_verifier(self._verify if trial is None else trial.verify)
@@ -382,6 +380,8 @@ class Engine:
         """The prompt and the reply so far; says which turns it leaves out."""
         prompt = self._prompting.prompt(work.request, work.reply.token_ids)
         work.prompt_text = prompt.text
+        for note in self._prompting.take_notes():
+            work.emit(Note(note))
         if prompt.dropped > work.dropped:
             work.dropped = prompt.dropped
             work.emit(

@@ -3,8 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from localspec.runtime.model import LlamaModel
+
+
+class PromptTokenizer(Protocol):
+    """What the tokens of a prompt need of a vocabulary; `LlamaModel` has it."""
+
+    @property
+    def bos(self) -> int:
+        """Beginning-of-text token, -1 where there is none."""
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether `tokenize(add_special=True)` begins with the beginning-of-text token."""
+
+    def token_text(self, token: int) -> str:
+        """The token's text with control tokens spelled out; empty for -1."""
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids of `text`."""
+
+
+def prompt_tokens(text: str, vocabulary: PromptTokenizer) -> list[int]:
+    """Token ids of prompt text, as llama.cpp's server makes them of what a chat template writes.
+
+    The vocabulary says whether a text begins with the beginning-of-text token, and a template may write it,
+    too: it then stands there once.
+    """
+    bos = vocabulary.token_text(vocabulary.bos)
+    if bos and text.startswith(bos) and vocabulary.adds_bos:
+        text = text.removeprefix(bos)
+    return vocabulary.tokenize(text, add_special=True, parse_special=True)
 
 
 @dataclass
@@ -21,6 +52,4 @@ class KnownText:
             # Only a control token is a clean cut: some vocabularies put a space before text alone.
             if not rest or not model.token_bytes(rest[0]):
                 return self.tokens + rest
-        bos = model.token_text(model.bos)
-        writes_bos = bool(bos) and text.startswith(bos)
-        return model.tokenize(text, add_special=not writes_bos, parse_special=True)
+        return prompt_tokens(text, model)

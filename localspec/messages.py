@@ -193,7 +193,7 @@ class Generate:
     `grammar` is GBNF that the reply keeps to (`localspec.grammar.grammar_of_schema` makes it of a JSON
     schema); `logprobs` asks for log-probabilities of the emitted tokens and of so many others at each place.
     `conversation` is what the reply is remembered under, for later drafts; without it it is not remembered.
-    `think` switches reasoning on or off where the chat template can; None leaves it as the template has it.
+    `think` switches reasoning on or off where the chat template can; None is llama.cpp's way.
     A `trial` is made otherwise than replies of the chat, and leaves no trace in it.
     """
 

@@ -112,7 +112,8 @@ class ChatSettings(_Group):
     system_prompt: str = Field(default="", description="What the model is told before the chat.")
     max_tokens: int | None = Field(default=None, ge=1, description="Tokens of a reply at most.")
     think: bool | None = Field(
-        default=None, description="Whether a model that can reasons first; else as its template has it."
+        default=None,
+        description="Whether models with a switch for it reason first; else as llama.cpp has it.",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from pydantic import ValidationError
 
+from localspec import known_text
 from localspec.bench.tasks import Prompt, PromptEntry, Task
 from localspec.chat.store import ConversationRow, MessageRow, Store
 from localspec.chat.template import ChatTemplate
@@ -34,6 +35,10 @@ class PromptVocabulary(Vocabulary, Protocol):
     def bos(self) -> int:
         """Beginning-of-text token, -1 where there is none."""
 
+    @property
+    def adds_bos(self) -> bool:
+        """Whether `tokenize(add_special=True)` begins with the beginning-of-text token."""
+
     def token_text(self, token: int) -> str:
         """The token's text with control tokens spelled out; empty for -1."""
 
@@ -53,10 +58,7 @@ def prompt_tokens(prompt: Prompt, template: ChatTemplate, vocabulary: PromptVoca
         hidden = (token for token in range(vocabulary.vocabulary_size) if not vocabulary.token_bytes(token))
         begin = vocabulary.tokenize("", add_special=True, parse_special=False)
         return begin + random_prompt(vocabulary.vocabulary_size, prompt, vocabulary.eog_tokens.union(hidden))
-    text = template.render(prompt.messages)
-    bos = vocabulary.token_text(vocabulary.bos)
-    writes_bos = bool(bos) and text.startswith(bos)
-    return vocabulary.tokenize(text, add_special=not writes_bos, parse_special=True)
+    return known_text.prompt_tokens(template.render(prompt.messages), vocabulary)
 
 
 def reply_tokens(prompt: Prompt, vocabulary: Vocabulary) -> list[int] | None:

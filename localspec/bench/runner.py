@@ -156,11 +156,7 @@ class Bench:
                 if known is None:
                     known = self._costs(path, loaded, load_s)
                     self._add(files=(*self.results.files, known))
-                template = ChatTemplate(
-                    loaded.model.chat_template,
-                    bos=loaded.model.token_text(loaded.model.bos),
-                    eos=loaded.model.token_text(loaded.model.eos),
-                )
+                template = ChatTemplate.of(loaded.model)
                 models = DraftModels(loaded, engine_options(settings))
                 stack.callback(models.close)
                 driver = Driver(

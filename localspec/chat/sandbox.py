@@ -10,28 +10,27 @@ from __future__ import annotations
 
 import functools
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from types import BuiltinMethodType
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, nodes
+from jinja2 import TemplateError, nodes, pass_eval_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.filters import do_join, make_attrgetter
+from jinja2.meta import find_undeclared_variables
+from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
+from localspec.chat.bounds import Bounds, check_arithmetic, check_filter, check_method, check_size, joinable
+
 MAX_SOURCE = 256 * 1024
 """Characters of a template; the longest in use have about 20 thousand."""
-MAX_VALUE = 16 * 1024 * 1024
-"""Characters (or items) of any value that a template builds, its output included."""
-MAX_NUMBER = 1 << 53
-MAX_SECONDS = 2.0
-"""CPU time of one rendering; an ordinary one takes milliseconds."""
-_PADDING_FILTERS = {"batch", "center", "indent", "slice", "wordwrap"}
+_LONGEST_DATE = 100
 
 
 class TemplateRefusalError(TemplateError):
@@ -41,12 +40,13 @@ class TemplateRefusalError(TemplateError):
 class ChatEnvironment(ImmutableSandboxedEnvironment):
     """A sandbox for one chat template; used by one thread."""
 
-    intercepted_binops = frozenset({"+", "*", "**"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
-        self._deadline = float("inf")
+        self._bounds = Bounds()
         self.filters["tojson"] = _to_json
+        self.filters["join"] = _join
         self.filters = {name: self._bounded(name, function) for name, function in self.filters.items()}
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
@@ -57,70 +57,105 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         """Compile a template to a function from variables to text; either may raise anything at all."""
         if len(source) > MAX_SOURCE:
             raise SecurityError(f"it has {len(source):,} characters, more than {MAX_SOURCE:,}")
-        self._start_clock()
+        self._bounds.start()
         tree = _Guard().visit(self.parse(source))
         template = self.from_string(tree)
 
         def render(variables: dict[str, Any]) -> str:
-            self._start_clock()
+            self._bounds.start()
             pieces: list[str] = []
             size = 0
             for piece in template.generate(variables):
                 size += len(piece)
-                _check_size(size)
-                self.tick()
+                check_size(size)
+                self._bounds.tick()
                 pieces.append(piece)
             return "".join(pieces)
 
         return render
 
+    def variables(self, source: str) -> set[str]:
+        """Names that a template reads and does not set itself; for one that `expand` could compile."""
+        return find_undeclared_variables(self.parse(source))
+
     def tick(self) -> str:
         """Called once a loop iteration and once a macro call; raises when the time is over."""
-        if time.thread_time() > self._deadline:
-            raise SecurityError(f"it ran for more than {MAX_SECONDS:g} seconds")
+        self._bounds.tick()
         return ""
+
+    def made(self, value: Any) -> Any:
+        """Called with what is written, with slices, and with lists and dictionaries that are spelled out."""
+        return self._bounds.checked(value)
 
     def join(self, *parts: object) -> str:
         """The operator `~`."""
-        text = "".join(map(str, parts))
-        _check_size(len(text))
-        return text
+        return "".join(map(str, joinable("", parts)))
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """`str.format` and `str.format_map`: Jinja keeps them from Python, this keeps them within bounds."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+
+        @functools.wraps(wrapped)
+        def bounded(*args: Any, **kwargs: Any) -> str:
+            check_method(value, args, kwargs)
+            return wrapped(*args, **kwargs)
+
+        return bounded
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call something from inside a template, within bounds."""
+        self._bounds.tick()
         if isinstance(obj, BuiltinMethodType):
-            _check_widths(args)
-        self.tick()
-        return _checked(super().call(context, obj, *args, **kwargs))
+            check_method(obj, args, kwargs)
+            if obj.__name__ == "join" and isinstance(obj.__self__, str) and args:
+                args = (joinable(obj.__self__, args[0]), *args[1:])
+        return self._bounds.checked(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Arithmetic whose result could be huge is refused before it is computed."""
-        if operator == "*":
-            for sequence, times in ((left, right), (right, left)):
-                if isinstance(sequence, Sequence) and isinstance(times, int):
-                    _check_size(len(sequence) * times)
-        if operator != "+" and isinstance(left, int) and isinstance(right, int):
-            result = float(left) ** right if operator == "**" else left * right
-            if max(abs(left), abs(right), abs(result)) > MAX_NUMBER:
-                raise SecurityError("it computes with numbers that are too large")
-        return _checked(super().call_binop(context, operator, left, right))
-
-    def _start_clock(self) -> None:
-        self._deadline = time.thread_time() + MAX_SECONDS
+        check_arithmetic(operator, left, right)
+        return self._bounds.checked(super().call_binop(context, operator, left, right))
 
     def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        # Some filters get a context before the value.
+        first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
         @functools.wraps(function)
         def bounded(*args: Any, **kwargs: Any) -> Any:
-            if name in _PADDING_FILTERS:
-                _check_widths((*args, *kwargs.values()))
-            self.tick()
-            return _checked(function(*args, **kwargs))
+            check_filter(name, args[first:], kwargs)
+            self._bounds.tick()
+            return self._bounds.checked(function(*args, **kwargs))
 
         return bounded
 
 
 class _Guard(NodeTransformer):
-    """Puts a call of `tick` into every loop and macro, and sends `~` through `join`."""
+    """Puts a call of `tick` into every loop and macro, and sends what is made through `made` and `join`."""
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Output:  # noqa: N802
+        self.generic_visit(node)
+        node.nodes = [
+            part if isinstance(part, nodes.TemplateData) else _call("made", [part]) for part in node.nodes
+        ]
+        return node
+
+    def visit_List(self, node: nodes.List) -> nodes.Call:  # noqa: N802
+        self.generic_visit(node)
+        return _call("made", [node])
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Call:  # noqa: N802
+        self.generic_visit(node)
+        return _call("made", [node])
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802
+        self.generic_visit(node)
+        return _call("made", [node]) if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802
+        self.generic_visit(node)
+        return _call("made", [node]) if node.ctx == "load" else node
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         self.generic_visit(node)
@@ -141,13 +176,18 @@ class _Guard(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Call:  # noqa: N802
         self.generic_visit(node)
-        join = nodes.EnvironmentAttribute("join")
-        return nodes.Call(join, node.nodes, [], None, None, lineno=node.lineno)
+        return _call("join", node.nodes)
 
 
 def _tick(line: int) -> nodes.ExprStmt:
-    call = nodes.Call(nodes.EnvironmentAttribute("tick"), [], [], None, None, lineno=line)
-    return nodes.ExprStmt(call, lineno=line)
+    return nodes.ExprStmt(_call("tick", [], line), lineno=line)
+
+
+def _call(name: str, arguments: list[nodes.Expr], line: int | None = None) -> nodes.Call:
+    """A call of a method of the environment, which templates cannot name themselves."""
+    method = nodes.EnvironmentAttribute(name)
+    place = arguments[0].lineno if arguments else line
+    return nodes.Call(method, arguments, [], None, None, lineno=place)
 
 
 class _GenerationTag(Extension):
@@ -159,23 +199,6 @@ class _GenerationTag(Extension):
         """The body alone."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_VALUE:
-        raise SecurityError(f"it builds more than {MAX_VALUE:,} characters")
-
-
-def _check_widths(arguments: Sequence[Any]) -> None:
-    for value in arguments:
-        if isinstance(value, int):
-            _check_size(value)
-
-
-def _checked(value: Any) -> Any:
-    if isinstance(value, str | list | tuple | dict):
-        _check_size(len(value))
-    return value
 
 
 def _to_json(
@@ -191,9 +214,18 @@ def _to_json(
     )
 
 
+@pass_eval_context
+def _join(context: EvalContext, value: Any, d: str = "", attribute: str | int | None = None) -> Any:
+    if attribute is not None:
+        value = map(make_attrgetter(context.environment, attribute), value)
+    return do_join(context, joinable(str(d), value), d)
+
+
 def _raise_exception(message: object) -> NoReturn:
     raise TemplateRefusalError(str(message))
 
 
 def _strftime_now(form: str) -> str:
+    if len(form) > _LONGEST_DATE:
+        raise SecurityError("it writes dates that are too long")
     return datetime.now().strftime(form)

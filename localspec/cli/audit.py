@@ -192,9 +192,7 @@ def _audit(
             return make_drafter(own, model=lambda name: models.drafter(name, own))
 
         model = loaded.model
-        template = ChatTemplate(
-            model.chat_template, bos=model.token_text(model.bos), eos=model.token_text(model.eos)
-        )
+        template = ChatTemplate.of(model)
         configurations = [
             Configuration(draft=draft, length=length, leaves=own.leaves, verify=rule)
             for draft, own in options.items()

@@ -119,11 +119,7 @@ class LlamaWorkshop:
             kv_type=engine.kv_type,
             sequences=1 if model.is_recurrent else MAX_LEAVES,
         )
-        template = ChatTemplate(
-            engine.chat_template or model.chat_template,
-            bos=model.token_text(model.bos),
-            eos=model.token_text(model.eos),
-        )
+        template = ChatTemplate.of(model, engine.chat_template)
         mine = LoadedModel(model, context, loaded.gpu_layers, loaded.backend)
         return LlamaBench(mine, template, replace(engine, context=capacity))
 

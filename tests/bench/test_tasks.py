@@ -185,6 +185,7 @@ class BosVocabulary(ScriptedModel):
 
     vocabulary_size = 32
     bos = 31
+    adds_bos = True
 
     def token_text(self, token: int) -> str:
         return "^" if token == 31 else ""
