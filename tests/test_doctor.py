@@ -134,6 +134,27 @@ def test_nothing_better_is_no_finding(changes: dict[str, Any]) -> None:
     assert list(findings.machine_findings(machine(**changes))) == []
 
 
+def test_both_ways_to_a_backend_are_known_in_a_checkout() -> None:
+    better = upgrade(graphics=CARD, checkout=True)
+    assert better is not None
+    assert better.command == "make chat ACCEL=cuda"
+    assert better.pip.startswith("CMAKE_ARGS=-DGGML_CUDA=on ")
+    windows = upgrade(graphics=CARD, checkout=True, system="Windows")
+    assert windows is not None
+    assert windows.command == windows.pip
+
+
+@pytest.mark.parametrize(
+    ("cuda", "kind"),
+    [("12.4", "cu124"), ("12.9", "cu125"), ("13.1", "cu130"), ("11.0", "cu118"), ("", "cu118")],
+)
+def test_the_wheel_for_a_driver(cuda: str, kind: str) -> None:
+    graphics = Graphics(makers=("NVIDIA",), nvidia=("Card",), cuda=cuda)
+    better = upgrade(graphics=graphics, compiler=False)
+    assert better is not None
+    assert f"/whl/{kind} " in better.pip
+
+
 def test_vulkan_on_an_nvidia_card_can_be_cuda() -> None:
     device = Device("Vulkan0", "Card", "Vulkan", "gpu", 7 * GB, 8 * GB)
     finding = one_finding(devices=(device,), backend="Vulkan", graphics=with_tools("nvcc", **NVIDIA))

@@ -124,6 +124,8 @@ def _graphics(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     could = facts["could_be"]
     if could:
         yield "could be", f"{could['backend']}: {could['command']}"
+        if could["pip"] != could["command"]:
+            yield "or with pip", could["pip"]
 
 
 def _speed(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

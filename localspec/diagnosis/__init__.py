@@ -10,7 +10,7 @@ is not known is null:
                   [{name, utilization, power_watts}], cores, all_cores, memory_free_bytes, memory_total_bytes,
                   built_with [names], on_battery, emulated, container, wsl
     graphics      makers, nvidia [names], nvidia_driver, cuda, rocm, vulkan, tools [names of compilers],
-                  could_be {backend, reason, needs, command, gain}
+                  could_be {backend, reason, needs, command, pip, gain}
     speed         memory_bytes_per_second, gpus_bytes_per_second {name: number}, models [{name, weight_bytes,
                   pass_ms, tokens_per_second, expected_tokens_per_second, widths_ms {n: ms}, measured}],
                   problem
@@ -80,14 +80,14 @@ def examine(*, quick: bool = False, on_progress: Callable[[str], None] = lambda 
     """
     # Not above: what runs as a program must not be imported with its package.
     from localspec.diagnosis import probe
-    from localspec.diagnosis.inventory import capacity_of, look_at_models
+    from localspec.diagnosis.inventory import capacity_of, kept_capacity, look_at_models
     from localspec.diagnosis.speed import look_at_bandwidths, look_at_passes
 
     on_progress("looking at llama.cpp")
     library = probe.library()
     machine, places = look_at_machine(library), look_at_places()
     memory, gpus = (None, {}) if quick else look_at_bandwidths(machine, on_progress)
-    models = look_at_models(capacity_of(machine, memory, gpus))
+    models = look_at_models(kept_capacity() or capacity_of(machine, memory, gpus))
     speed = look_at_passes(
         machine, library.version, models.files, memory, gpus, measure=not quick, on_progress=on_progress
     )

@@ -43,7 +43,8 @@ class Upgrade:
         backend: its name.
         reason: why, the first half of a sentence.
         needs: what has to be installed first, "" for nothing.
-        command: gets it; `make` where that installed localspec, else pip.
+        command: gets it; that of make in a checkout, else of pip.
+        pip: gets it with pip.
         gain: how many times faster replies are likely to be.
     """
 
@@ -51,6 +52,7 @@ class Upgrade:
     reason: str
     needs: str
     command: str
+    pip: str
     gain: float
 
 
@@ -99,7 +101,7 @@ def better_backend(machine: Machine, bandwidth: float | None = None) -> Upgrade 
 
 def rebuild(machine: Machine) -> str:
     """The command that builds llama.cpp anew for this processor, with the backend that it has."""
-    if machine.checkout:
+    if _has_make(machine):
         return f"make chat ACCEL={_ACCELS.get(machine.backend, 'cpu')}"
     return _pip(machine, _OPTIONS.get(machine.backend, ""))
 
@@ -121,18 +123,22 @@ def _vulkan(machine: Machine) -> str:
 
 
 def _upgrade(machine: Machine, backend: str, reason: str, needs: str, gain: float) -> Upgrade:
-    command = _build(machine, backend) if machine.compiler else _wheel(machine, backend)
+    pip, make = _build(machine, backend) if machine.compiler else _wheel(machine, backend)
     if not machine.compiler and backend == "CUDA":
         needs = (
             f"the runtime libraries of CUDA {_cuda_of_wheel(machine) or _CUDA_WHEELS[-1]} (cudart, cublas)"
         )
-    return Upgrade(backend, reason, needs, command, gain)
+    return Upgrade(backend, reason, needs, make if make and _has_make(machine) else pip, pip, gain)
 
 
-def _build(machine: Machine, backend: str) -> str:
-    if machine.checkout and backend in _ACCELS:
-        return f"make chat ACCEL={_ACCELS[backend]}"
-    return _pip(machine, _OPTIONS[backend])
+def _has_make(machine: Machine) -> bool:
+    return machine.checkout and machine.system != "Windows"
+
+
+def _build(machine: Machine, backend: str) -> tuple[str, str]:
+    """The commands of pip and of make ("" where make does not know the backend)."""
+    make = f"make chat ACCEL={_ACCELS[backend]}" if backend in _ACCELS else ""
+    return _pip(machine, _OPTIONS[backend]), make
 
 
 def _pip(machine: Machine, options: str) -> str:
@@ -144,16 +150,15 @@ def _pip(machine: Machine, options: str) -> str:
     return f'CMAKE_ARGS="{options}" {install}' if " " in options else f"CMAKE_ARGS={options} {install}"
 
 
-def _wheel(machine: Machine, backend: str) -> str:
-    """Where there is no compiler: a ready-made wheel. SYCL has none; Vulkan serves the same GPUs."""
+def _wheel(machine: Machine, backend: str) -> tuple[str, str]:
+    """The same where there is no compiler: a ready-made wheel. SYCL has none; Vulkan serves the same GPUs."""
     kinds = {"ROCm": "hip-radeon" if machine.system == "Windows" else "rocm72", "Metal": "metal"}
     kind = kinds.get(backend, "vulkan")
     if backend == "CUDA":
         kind = f"cu{(_cuda_of_wheel(machine) or _CUDA_WHEELS[-1]).replace('.', '')}"
-    if machine.checkout:
-        return f"make chat ACCEL=wheel-{kind}"
     fetch = f"--only-binary llama-cpp-python --extra-index-url {WHEEL_INDEX}{kind}"
-    return f"{sys.executable} -m pip install --force-reinstall --no-deps {fetch} {_wanted()}"
+    pip = f"{sys.executable} -m pip install --force-reinstall --no-deps {fetch} {_wanted()}"
+    return pip, f"make chat ACCEL=wheel-{kind}"
 
 
 def _cuda_of_wheel(machine: Machine) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import paths
+from localspec.models.store import models_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ def look_at_kept() -> tuple[Kept, ...]:
     conversations = data / "conversations.db"
     logs = paths.log_dir()
     known = (
-        ("models", cache / "models", "`localspec models rm NAME`"),
+        ("models", models_dir(), "`localspec models rm NAME`"),
         ("own copies", data / "models", "`localspec models rm NAME`, then the file"),
         ("requantized", cache / "requantized", "deleting the folder; a bench or tune makes them anew"),
         ("memory", paths.memory_dir(), "`localspec memory forget --all`"),

@@ -60,6 +60,10 @@ def look_at_models(capacity: Capacity) -> Inventory:
         first = (present or file.stem, file)
     best = choose.best(catalogue, capacity)
     default = known.get(registry.DEFAULT_MODEL)
+    suits = best if best and best.suits else None
+    if suits and present == registry.DEFAULT_MODEL:
+        better = f"`localspec chat --model {suits.entry.name}` suits this machine"
+        findings.append(Finding("note", f"A chat starts with the small demo model; {better}."))
     if default is not None and default.name not in fetched:
         size = f" ({readable_size(default.size)})" if default.size else ""
         findings.append(
@@ -68,11 +72,20 @@ def look_at_models(capacity: Capacity) -> Inventory:
     facts |= {
         "known": len(known),
         "present": present,
-        "best": {"name": best.entry.name, "reason": best.reason} if best and best.suits else None,
+        "best": {"name": suits.entry.name, "reason": suits.reason} if suits else None,
         "fetched": list(fetched),
     }
     files = {name: path for name, path in (first, *fetched.items()) if path is not None}
     return Inventory(facts, files, tuple(findings))
+
+
+def kept_capacity() -> Capacity | None:
+    """What the choice of models goes by on this machine; None before anything was chosen by it."""
+    from localspec import paths
+    from localspec.runtime import survey
+
+    # Asked for without a file, it would make one.
+    return survey.capacity() if (paths.cache_dir() / "survey.json").is_file() else None
 
 
 def capacity_of(machine: Machine, memory: float | None, gpus: Mapping[str, float]) -> Capacity:

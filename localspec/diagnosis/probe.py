@@ -21,7 +21,7 @@ from typing import Any
 from localspec.diagnosis.facts import Library, look_at_library
 from localspec.errors import EngineError, LocalspecError
 
-_WIDTHS = (1, 2, 4, 8)
+_WIDTHS = (1, 4)
 _CONTEXT, _TEXT = 512, "The ferry leaves the island at seven, long before the shops on the quay open. "
 _BUDGET_S = 2.0
 _LOOK_S, _BANDWIDTH_S, _PASSES_S = 60.0, 30.0, 60.0
@@ -89,9 +89,8 @@ def what_ended_it(code: int, stderr: str) -> str:
         code: its exit status, negative for a signal.
         stderr: what it said.
     """
-    reinstall = (
-        f"reinstall it: {sys.executable} -m pip install --force-reinstall --no-cache-dir llama-cpp-python"
-    )
+    command = f"{sys.executable} -m pip install --force-reinstall --no-cache-dir llama-cpp-python"
+    reinstall = f"reinstall it: `{command}`"
     illegal = (-getattr(signal, "SIGILL", 4), 128 + 4, 0xC000001D, 0xC000001D - (1 << 32))
     if code in illegal:
         return f"llama.cpp was built for another kind of processor (illegal instruction); {reinstall}."
