@@ -201,8 +201,8 @@ def _report(found: Tuning, json_file: Path | None) -> None:
 
 def _write(found: Tuning) -> None:
     """The advice into config.toml, after a question where somebody can answer."""
+    from localspec.config_file import write_settings
     from localspec.settings import config_file
-    from localspec.tune.config_file import write_settings
 
     advice, file = found.advice, config_file()
     changes = dict(advice.settings) if advice is not None else {}

@@ -17,7 +17,9 @@ from localspec.bench.report.disk import write_whole
 from localspec.errors import StorageError, UsageError
 from localspec.paths import ensure
 from localspec.settings import Settings
-from localspec.tune.records import Value
+
+Value = bool | int | float | str | None
+"""Of a setting; None: not set."""
 
 
 def write_settings(file: Path, changes: Mapping[str, Value]) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from localspec.config_file import Value, edited, write_settings
 from localspec.errors import StorageError, UsageError
 from localspec.settings import load_settings
-from localspec.tune.config_file import edited, write_settings
-from localspec.tune.records import Value
 
 TEXT = """\
 # my settings
