@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.formats import CHATML, FORMATS, PLAIN, find_format, fitting_format
+from localspec.chat.formats import CHATML, FORMATS, PLAIN, Format, find_format, fitting_format
 from localspec.chat.template import ChatTemplate
 from localspec.errors import UsageError
 from localspec.runtime.vocabulary import vocabulary
@@ -59,7 +59,7 @@ def test_formats_are_written_as_llama_cpp_writes_them(name: str, turns: list[Cha
 
 
 @pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
-def test_every_format_is_found_by_its_name_and_its_tokens(known) -> None:
+def test_every_format_is_found_by_its_name_and_its_tokens(known: Format) -> None:
     assert find_format(known.name.upper()) is known
     special = [*known.marks, "</eos>"]
     eos = special.index(known.end) if known.end in special else len(special) - 1

@@ -123,6 +123,7 @@ def test_every_option_reaches_the_engine(scripted: Command, tiny_gguf: Path, tmp
         "--system",
         "Be brief.",
         "--no-flash-attention",
+        "--no-think",
     ]
     options += ["--kv-type", "q8_0", "--chat-template", str(template), "--ignore-eos"]
     told = said(scripted("echo", "run", "Hi", "--model", str(tiny_gguf), *options))
@@ -149,6 +150,7 @@ def test_every_option_reaches_the_engine(scripted: Command, tiny_gguf: Path, tmp
     assert (generate["max_tokens"], generate["stop"], generate["ignore_eos"]) == (11, ["END", "\n\n"], True)
     assert [turn["content"] for turn in generate["messages"]] == ["Be brief.", "Hi"]
     assert generate["prompt"] is None
+    assert generate["think"] is False
 
 
 def test_a_raw_prompt_has_no_turns(scripted: Command, tiny_gguf: Path) -> None:
