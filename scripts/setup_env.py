@@ -81,7 +81,7 @@ def detect_accel(
         if runs("nvcc", "--version"):
             return "cuda", "an NVIDIA GPU and nvcc were found"
         missing = "an NVIDIA GPU is here, but not the CUDA toolkit: install it and run `make chat ACCEL=cuda`"
-    elif runs("rocminfo"):
+    elif render() and runs("rocminfo"):
         if runs("hipcc", "--version"):
             return "rocm", "an AMD GPU, ROCm and hipcc were found"
         missing = "an AMD GPU with ROCm is here, but not hipcc: install it and run `make chat ACCEL=rocm`"

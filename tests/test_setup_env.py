@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from localspec.diagnosis import backends
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -38,9 +40,10 @@ def having(*programs: str) -> Callable[..., bool]:
         (("nvidia-smi",), False, "Linux", "x86_64", "cpu"),
         (("nvidia-smi", "nvcc"), False, "Linux", "x86_64", "cuda"),
         (("nvidia-smi", "nvcc", "glslc"), True, "Linux", "x86_64", "cuda"),
-        (("rocminfo", "hipcc"), False, "Linux", "x86_64", "rocm"),
+        (("rocminfo", "hipcc"), True, "Linux", "x86_64", "rocm"),
+        (("rocminfo", "hipcc"), False, "Linux", "x86_64", "cpu"),
         (("rocminfo", "glslc"), True, "Linux", "x86_64", "vulkan"),
-        (("rocminfo",), False, "Linux", "x86_64", "cpu"),
+        (("rocminfo",), True, "Linux", "x86_64", "cpu"),
         (("hipcc",), False, "Linux", "x86_64", "cpu"),
         (("glslc",), True, "Linux", "x86_64", "vulkan"),
         (("glslc",), False, "Linux", "x86_64", "cpu"),
@@ -71,7 +74,7 @@ def test_the_backend_is_the_best_that_can_be_built_and_used(
 def test_a_gpu_without_its_toolkit_is_pointed_out(setup_env: ModuleType) -> None:
     _, why = setup_env.detect_accel(having("nvidia-smi"), system="Linux", render=lambda: False)
     assert "CUDA toolkit" in why
-    _, why = setup_env.detect_accel(having("rocminfo"), system="Linux", render=lambda: False)
+    _, why = setup_env.detect_accel(having("rocminfo"), system="Linux", render=lambda: True)
     assert "hipcc" in why
 
 
@@ -163,6 +166,14 @@ def test_why_there_is_no_wheel(setup_env: ModuleType, log: str, words: str) -> N
     told = setup_env.wheel_problem(log, "cpu", "llama-cpp-python~=0.3.36")
     assert words in told
     assert bool(told) == bool(words)
+
+
+def test_doctor_and_the_manual_know_the_same_wheels(setup_env: ModuleType) -> None:
+    manual = (ROOT / "docs" / "INSTALL.md").read_text(encoding="utf-8")
+    assert all(f"`{kind}`" in manual for kind in setup_env.WHEELS)
+    assert setup_env.WHEEL_INDEX == backends.WHEEL_INDEX
+    known = {f"cu{version.replace('.', '')}" for version in backends._CUDA_WHEELS}
+    assert known == set(setup_env.CUDA_WHEELS)
 
 
 @pytest.fixture
