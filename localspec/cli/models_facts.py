@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from localspec.models.choose import Capacity, Choice
+    from localspec.models.choose import Capacity
     from localspec.models.entries import ModelEntry
     from localspec.models.families import Family
     from localspec.models.gguf import GGUFHeader
 
 _CONTEXTS = (2048, 8192, 32768)
+_ANY_BANDWIDTH = 1e18
+"""With memory of this many bytes a second all that fits is quick."""
 _BUFFERS = 512 * 2**20
 """Intermediate results and what the runtime takes, of a model whose file is not here."""
-RUNS_ON = {"gpu": "GPU", "both": "GPU + CPU", "cpu": "CPU", None: "too large"}
+_PLACES = {"gpu": "GPU", "both": "GPU + CPU", "cpu": "CPU"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a model runs on this machine.
+
+    Attributes:
+        place: where its layers go, None where it does not fit or nothing is known of its size.
+        slow: whether it fits and is slower than people read.
+        tokens_per_second: expected speed without drafts, None where it is not known.
+        text: all of it in a few letters.
+    """
+
+    place: str | None
+    slow: bool
+    tokens_per_second: float | None
+    text: str
 
 
 def capacity() -> Capacity:
@@ -23,22 +43,21 @@ def capacity() -> Capacity:
     return survey()
 
 
-def fit(entry: ModelEntry, machine: Capacity) -> Choice | None:
-    """How a model runs on a machine; None where nothing is known of its size."""
+def fit(entry: ModelEntry, machine: Capacity) -> Fit:
+    """How a model runs on a machine."""
     from localspec.models.choose import choose, estimated_bytes
     from localspec.models.families import Family
 
     if not estimated_bytes(entry):
-        return None
-    return choose(Family(entry.name, sizes=(entry,)), machine)
-
-
-def runs_on(entry: ModelEntry, machine: Capacity) -> str | None:
-    """Where it runs, a key of `RUNS_ON`; "" where nothing is known of its size."""
-    found = fit(entry, machine)
-    if found is None:
-        return ""
-    return found.place if found.suits else None
+        return Fit(None, slow=False, tokens_per_second=None, text="-")
+    alone = Family(entry.name, sizes=(entry,))
+    choice = choose(alone, machine)
+    quick = replace(machine, ram_bandwidth=_ANY_BANDWIDTH, vram_bandwidth=_ANY_BANDWIDTH)
+    if not choice.suits and not choose(alone, quick).suits:
+        return Fit(None, slow=False, tokens_per_second=None, text="too large")
+    place = _PLACES[choice.place]
+    text = place if choice.suits else f"{place}, slow"
+    return Fit(choice.place, not choice.suits, choice.tokens_per_second, text)
 
 
 def entry_facts(entry: ModelEntry, machine: Capacity) -> dict[str, Any]:
@@ -69,8 +88,10 @@ def entry_facts(entry: ModelEntry, machine: Capacity) -> dict[str, Any]:
         "weights": shape.weights if shape else None,
         "active_weights": shape.active if shape else None,
         "checked": entry.checked.isoformat() if entry.checked else None,
-        "runs_on": found.place if found and found.suits else None,
-        "tokens_per_second": found.tokens_per_second if found and found.suits else None,
+        "runs_on": found.place,
+        "slow": found.slow,
+        "tokens_per_second": found.tokens_per_second,
+        "fit": found.text,
         "defined_in": str(entry.origin) if entry.origin else None,
     }
 

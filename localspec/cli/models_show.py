@@ -66,7 +66,7 @@ def _print_overview(known: Catalogue, machine: Capacity) -> None:
         rows.append((family.name, _range(family), _best_here(family, machine), family.description))
     for entry in known.models.values():
         if entry.name not in of_families and entry not in here:
-            rows.append((entry.name, entry.parameters or "-", _alone(entry, machine), entry.description))
+            rows.append((entry.name, entry.parameters or "-", _best_alone(entry, machine), entry.description))
     print_table(rows)
     typer.echo("\n`localspec models list NAME` shows the sizes of a family, --all every model.")
 
@@ -88,28 +88,29 @@ def _range(family: Family) -> str:
 
 
 def _best_here(family: Family, machine: Capacity) -> str:
+    from localspec.cli.models_facts import fit
     from localspec.models.choose import choose
 
     if not family.sizes:
         return "-"
     choice = choose(family, machine)
-    if not choice.suits:
-        return "too large"
-    return f"{choice.entry.name.removeprefix(f'{family.name}-')}, {_bytes_of(choice.entry)}"
+    name, size = choice.entry.name.removeprefix(f"{family.name}-"), _bytes_of(choice.entry)
+    if choice.suits:
+        return f"{name}, {size}"
+    return "too large" if fit(choice.entry, machine).place is None else f"{name}, slow"
 
 
-def _alone(entry: ModelEntry, machine: Capacity) -> str:
-    from localspec.cli.models_facts import RUNS_ON, runs_on
+def _best_alone(entry: ModelEntry, machine: Capacity) -> str:
+    from localspec.cli.models_facts import fit
 
-    place = runs_on(entry, machine)
-    return RUNS_ON[None] if place is None else _bytes_of(entry)
+    found = fit(entry, machine)
+    return _bytes_of(entry) if found.place is not None and not found.slow else found.text
 
 
 def _runs_on(entry: ModelEntry, machine: Capacity) -> str:
-    from localspec.cli.models_facts import RUNS_ON, runs_on
+    from localspec.cli.models_facts import fit
 
-    place = runs_on(entry, machine)
-    return "-" if place == "" else RUNS_ON[place]
+    return fit(entry, machine).text
 
 
 def _bytes_of(entry: ModelEntry) -> str:
@@ -135,8 +136,9 @@ def show(
     if as_json:
         print_json(facts)
         return
-    width = max(len(key) for key in facts)
-    for key, value in facts.items():
+    shown = _shown(facts)
+    width = max(map(len, shown))
+    for key, value in shown.items():
         if value not in (None, "", {}, []):
             text = _readable(key, value).replace("\n", "\n" + " " * (width + 2))
             typer.echo(f"{key.replace('_', ' '):<{width}}  {text}")
@@ -181,6 +183,22 @@ def _of_model(name: str) -> dict[str, Any]:
     return facts
 
 
+def _shown(facts: dict[str, Any]) -> dict[str, Any]:
+    """What of it is for people: nothing that says the same twice."""
+    shown = {key: value for key, value in facts.items() if key not in ("suits", "slow")}
+    if "fit" in shown:
+        shown["runs_on"] = shown.pop("fit")
+    if shown.get("files") == 1:
+        shown.pop("files")
+    if shown.get("chosen"):
+        shown["chosen"] = f"{shown['chosen']} {shown.pop('chosen_quantization')}".rstrip()
+    if shown.get("active_weights") == shown.get("weights"):
+        shown.pop("active_weights", None)
+    if len(shown.get("quantizations", ())) < 2:
+        shown.pop("quantizations", None)
+    return shown
+
+
 def _readable(key: str, value: Any) -> str:
     match key:
         case "size":
@@ -191,10 +209,6 @@ def _readable(key: str, value: Any) -> str:
             return "\n".join(map(_readable_drafter, value))
         case "sizes":
             return "\n".join(map(_readable_size, value))
-        case "runs_on":
-            from localspec.cli.models_facts import RUNS_ON
-
-            return RUNS_ON[value]
         case "tokens_per_second":
             return f"about {value:.0f} without drafts"
         case "weights" | "active_weights":
@@ -228,8 +242,6 @@ def _readable_drafter(value: dict[str, Any]) -> str:
 
 
 def _readable_size(value: dict[str, Any]) -> str:
-    from localspec.cli.models_facts import RUNS_ON
-
     quantizations = "/".join(value["quantizations"]) or value["quantization"]
     here = ", on this machine" if value["fetched"] else ""
-    return f"{value['name']}: {readable(value['size'])}, {RUNS_ON[value['runs_on']]}{here}; {quantizations}"
+    return f"{value['name']}: {readable(value['size'])}, {value['fit']}{here}; {quantizations}"

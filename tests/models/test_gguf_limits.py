@@ -52,20 +52,30 @@ def large_file(path: Path, size: int = 5 * GB) -> Path:
     return path
 
 
+READING = """
+import json, re, resource, sys, time
+from pathlib import Path
+from localspec.models.gguf import read_header
+
+def peak():
+    status = Path("/proc/self/status")
+    if status.exists():
+        # What getrusage tells there is that of the parent, where that was larger.
+        return int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+before, start = peak(), time.perf_counter()
+header = read_header(Path(sys.argv[1]))
+took = time.perf_counter() - start
+print(json.dumps({"s": took, "bytes": peak() - before, "tensors": header.tensor_count,
+                  "vocabulary": header.vocabulary, "size": header.file_bytes}))
+"""
+
+
 def read_apart(path: Path) -> dict[str, Any]:
-    """What reading costs a process of its own: seconds, and bytes that it grew by."""
-    code = (
-        "import json, resource, sys, time; from pathlib import Path; "
-        "from localspec.models.gguf import read_header; "
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
-        "before, start = peak(), time.perf_counter(); "
-        "header = read_header(Path(sys.argv[1])); took = time.perf_counter() - start; "
-        "unit = 1 if sys.platform == 'darwin' else 1024; "
-        "print(json.dumps({'s': took, 'bytes': (peak() - before) * unit, 'tensors': header.tensor_count, "
-        "'vocabulary': header.vocabulary, 'size': header.file_bytes}))"
-    )
+    """What reading costs a process of its own: seconds, and bytes that its peak of memory grew by."""
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", READING, str(path)], capture_output=True, text=True, check=True, timeout=60
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

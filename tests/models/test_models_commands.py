@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,18 +14,37 @@ from typing import Any
 import pytest
 
 from localspec.models import registry, store
+from localspec.runtime.survey import capacity
+from tests.models.commands import localspec
 from tests.models.conftest import gguf_bytes
 
 
-def localspec(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def in_a_shell(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "localspec", *arguments]
     return subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60
     )
 
 
+@pytest.fixture(scope="module")
+def survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is found out of this machine, which takes a second, and is kept in a file."""
+    home = tmp_path_factory.mktemp("survey")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", str(home))
+        capacity()
+    return home / "cache" / "survey.json"
+
+
 @pytest.fixture
-def own_model(tmp_path: Path) -> Path:
+def surveyed(survey: Path, private_home: Path) -> None:
+    """A machine that localspec knows already."""
+    (private_home / "cache").mkdir()
+    shutil.copy(survey, private_home / "cache" / "survey.json")
+
+
+@pytest.fixture
+def own_model(tmp_path: Path, surveyed: None) -> Path:
     """A small file, known as "own"."""
     path = tmp_path / "own.gguf"
     path.write_bytes(gguf_bytes())
@@ -35,7 +55,7 @@ def own_model(tmp_path: Path) -> Path:
 
 
 def test_list_shows_what_is_here(own_model: Path) -> None:
-    done = localspec("models", "list")
+    done = in_a_shell("models", "list")
     assert done.returncode == 0, done.stderr
     here, there = done.stdout.split("\n\n")[:2]
     lines = here.splitlines()
@@ -71,6 +91,61 @@ def test_list_of_one_model_and_of_none(own_model: Path) -> None:
     done = localspec("models", "list", "smollm")
     assert (done.returncode, done.stdout) == (3, "")
     assert "nearest" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_list_fits_a_terminal_of_80_columns(own_model: Path) -> None:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 80, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "localspec", "models", "list"], stdout=side, env=environment
+    ) as process:
+        os.close(side)
+        text = b""
+        while True:
+            try:
+                block = os.read(main, 4096)
+            except OSError:
+                break
+            if not block:
+                break
+            text += block
+    os.close(main)
+    assert process.returncode == 0
+    lines = text.decode().replace("\r", "").splitlines()
+    assert any(line.endswith("…") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("ram", "vram", "speed", "text"),
+    [
+        (64, 24, 500e9, "GPU"),
+        (64, 4, 500e9, "GPU + CPU"),
+        (16, 0, 80e9, "CPU"),
+        (16, 0, 9e9, "CPU, slow"),
+        (4, 0, 80e9, "too large"),
+    ],
+)
+def test_how_a_model_runs_here(ram: int, vram: int, speed: float, text: str) -> None:
+    from localspec.cli.models_facts import fit
+    from localspec.models.choose import Capacity
+    from localspec.models.entries import ModelEntry, Shape, parse_source
+
+    shape = Shape(8_000_000_000, 8_000_000_000, 147_456)
+    source = parse_source("hf:a/b/c.gguf", Path())
+    entry = ModelEntry("m", (source,), size=5_000_000_000, context=32768, shape=shape)
+    machine = Capacity(ram << 30, vram << 30, int(vram > 0), ram_bandwidth=speed, vram_bandwidth=speed)
+    found = fit(entry, machine)
+    assert found.text == text
+    assert found.slow == text.endswith("slow")
+    assert fit(ModelEntry("m", (source,)), machine).text == "-"
 
 
 def test_list_as_json(own_model: Path) -> None:
@@ -119,7 +194,7 @@ def test_show_of_a_projector(own_model: Path) -> None:
     assert "projector" in done.stdout
 
 
-def test_show_before_the_fetch() -> None:
+def test_show_before_the_fetch(surveyed: None) -> None:
     done = localspec("models", "show", "qwen3-4b")
     assert done.returncode == 0
     assert "Apache-2.0" in done.stdout
@@ -131,7 +206,7 @@ def test_show_before_the_fetch() -> None:
     assert memory["kv_caches"]["8192"] == 4 * memory["kv_caches"]["2048"] > 0
 
 
-def test_show_of_a_family() -> None:
+def test_show_of_a_family(surveyed: None) -> None:
     done = localspec("models", "show", "qwen3")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -142,7 +217,7 @@ def test_show_of_a_family() -> None:
 
 
 def test_path_prints_one_path_alone(own_model: Path) -> None:
-    done = localspec("models", "path", "own")
+    done = in_a_shell("models", "path", "own")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{own_model}\n", "")
     relative = os.path.relpath(own_model)
     assert localspec("models", "path", relative).stdout.strip().startswith(str(Path.cwd()))
@@ -192,20 +267,20 @@ def test_pull_of_an_unknown_model() -> None:
 
 def test_a_broken_registry_is_a_usage_error(own_model: Path) -> None:
     registry.user_file().write_text("[models.x]\n", encoding="utf-8")
-    done = localspec("models", "list")
+    done = in_a_shell("models", "list")
     assert (done.returncode, done.stdout) == (2, "")
     assert "models.toml, line 1" in done.stderr
 
 
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    done = localspec("models", "pull", "smollm2", LOCALSPEC_HOME=str(tmp_path / "file" / "home"))
+    done = in_a_shell("models", "pull", "smollm2", LOCALSPEC_HOME=str(tmp_path / "file" / "home"))
     assert (done.returncode, done.stdout) == (1, "")
     assert "LOCALSPEC_HOME" in done.stderr.splitlines()[-1]
 
 
 def doctor(**environment: str) -> dict[str, Any]:
-    done = localspec("doctor", "--json", **environment)
+    done = in_a_shell("doctor", "--json", **environment)
     assert done.stderr == ""
     report: dict[str, Any] = json.loads(done.stdout)
     report["exit"] = done.returncode
@@ -213,7 +288,7 @@ def doctor(**environment: str) -> dict[str, Any]:
 
 
 def test_doctor_is_content_here() -> None:
-    done = localspec("doctor")
+    done = in_a_shell("doctor")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     for expected in ("llama-cpp-python", "backend", "cores", "Findings", str(registry.DEFAULT_MODEL)):

@@ -10,8 +10,8 @@ import pytest
 
 from localspec.errors import UsageError
 from localspec.models import own, registry
+from tests.models.commands import localspec
 from tests.models.conftest import gguf_bytes
-from tests.models.test_models_commands import localspec
 
 
 def put(path: Path, name: str, **metadata: object) -> Path:
