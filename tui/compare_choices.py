@@ -121,12 +121,12 @@ def _refusal(rule: str, contender: Contender) -> str:
 
 
 def _past(one: PastComparison) -> Choice:
-    sides = " against ".join(
+    sides = ", ".join(
         f"{contender_name(_shape(way))} {figures.rate(way.tokens_per_second)}" for way in reversed(one.ways)
     )
     text = "same text" if one.identical else f"parted {one.parted}"
     when = time.strftime("%d %b %H:%M", time.localtime(one.time))
-    facts = f"{figures.times(one.ratio)} · {sides} tok/s · {text} · {one.model} · {when}"
+    facts = f"{figures.times(one.ratio)} · {sides} tok/s · {text} · {when} · {one.model}"
     return Choice(one.id, title_of(one.prompt), facts)
 
 

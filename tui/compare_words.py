@@ -56,7 +56,8 @@ def head_row(comparison: Comparison, side: int, width: int) -> Row:
         words = "reading" if reading else f"{figures.rate(run.tally.tokens_per_second)} tok/s"
         right = [("▸ ", "good"), (words, "value")]
     elif rate is not None:
-        right = [(f"{figures.rate(rate)} tok/s", "value")]
+        median = "median " if len(comparison.ratios) > 1 else ""
+        right = [(median, "muted"), (f"{figures.rate(rate)} tok/s", "value")]
     elif comparison.running and run is None:
         right = [("comes next", "muted")]
     room = max(width - row_width(right) - 5, 8)
@@ -71,7 +72,11 @@ def verdict_rows(comparison: Comparison, width: int, height: int) -> list[Row]:
     for text, style in _sentences(comparison):
         # A figure and its unit stay on one line.
         kept = text.replace(" tok/s", "\N{NO-BREAK SPACE}tok/s")
-        rows += [[(line, style)] for line in textwrap.wrap(kept, max(width, 20))]
+        lines = textwrap.wrap(kept, max(width, 20))
+        if rows and len(rows) + len(lines) > height:
+            # No sentence is cut in the middle.
+            break
+        rows += [[(line, style)] for line in lines]
     return rows[:height]
 
 
@@ -113,15 +118,17 @@ def _speed(comparison: Comparison) -> tuple[str, str]:
     if ratio is None:
         return f"Speed {figures.DASH}: there were no tokens to measure.", "muted"
     figure = f"{rates[1]} against {rates[0]} tok/s"
+    ratios = comparison.ratios
+    low, high = figures.times(min(ratios)), figures.times(max(ratios))
+    if min(ratios) < 1 - SAME_SPEED and max(ratios) > 1 + SAME_SPEED:
+        return f"The rounds do not agree on which is faster ({low} to {high} for B): {figure}.", "warning"
     if abs(ratio - 1) < SAME_SPEED:
         words, style = f"A and B are equally fast, {figures.times(ratio)}: {figure}", "value"
     elif ratio > 1:
         words, style = f"B is {figures.times(ratio)} as fast as A: {figure}", "good"
     else:
         words, style = f"B is slower, {figures.times(ratio)} the speed of A: {figure}", "warning"
-    ratios = comparison.ratios
     if len(ratios) > 1:
-        low, high = figures.times(min(ratios)), figures.times(max(ratios))
         words += f", medians of {len(ratios)} rounds ({low} to {high})"
     return f"{words}.", style
 
@@ -163,6 +170,11 @@ def _reading_matter(comparison: Comparison) -> list[tuple[str, str]]:
     """What is to be known for reading the figures."""
     first = comparison.runs[0]
     notes: list[tuple[str, str]] = []
+    for side in SIDES:
+        run = comparison.latest(side)
+        if run and not run.tally.drafted and comparison.contenders[side].draft.spec != "none":
+            never = f"{NAMES[side]} drafted nothing: it had nothing to guess from, or guesses would not pay."
+            notes.append((never, "warning"))
     prompt = first.prompt
     if prompt is not None:
         read = prompt.total - prompt.cached

@@ -80,7 +80,8 @@ ACTIONS: tuple[Action, ...] = (
 )  # fmt: skip
 
 COMPARE_ACTIONS: tuple[Action, ...] = (
-    Action("compare.back", "escape", "back", "Stop, or go back to the chat", "A/B", "compare", "esc", "back"),
+    Action("compare.stop", "escape", "stop", "Stop the comparison", "A/B", "compare", "esc", "stop"),
+    Action("compare.back", "escape", "back", "Back to the chat", "A/B", "compare", "esc, f3", "back"),
     Action("compare.choose_a", "f6", "choose_a", "Choose how A answers", "A/B", "compare", "f6", "choose A"),
     Action("compare.choose_b", "f7", "choose_b", "Choose how B answers", "A/B", "compare", "f7", "choose B"),
     Action(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
+from rich.text import Text
 from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,6 +16,7 @@ from textual.screen import Screen
 
 from localspec.chat.comparisons import Comparisons
 from localspec.errors import LocalspecError
+from localspec.text import printable
 from tui import compare_choices
 from tui.chat import Chat
 from tui.choices import Choice
@@ -47,7 +50,7 @@ class CompareScreen(Screen[None]):
     CSS_PATH = "compare.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("compare"),
-        Binding("f3", "leave", show=False, priority=True, id="compare.leave"),
+        Binding("f3", "back_at_once", show=False, priority=True, id="compare.leave"),
         Binding("pageup", "page(-1)", show=False, priority=True, id="compare.page_up"),
         Binding("pagedown", "page(1)", show=False, priority=True, id="compare.page_down"),
     ]
@@ -60,6 +63,7 @@ class CompareScreen(Screen[None]):
     ) -> None:
         super().__init__()
         self._chat, self.comparison, self._past, self._hurry = chat, comparison, past, hurry
+        self._hints = 0
         self._shown: list[tuple[Run | None, int, bool]] = [(None, 0, False), (None, 0, False)]
 
     def compose(self) -> ComposeResult:
@@ -71,7 +75,6 @@ class CompareScreen(Screen[None]):
                     yield Rows(id=f"head-{name}").add_class("head")
                     yield Transcript(id=f"answer-{name}").add_class("answer")
         yield Rows(id="verdict")
-        yield Rows(id="compare-hint")
         yield Prompt(id="question")
         yield KeyBar(self._press, COMPARE_BAR, id="compare-keys")
 
@@ -109,6 +112,9 @@ class CompareScreen(Screen[None]):
         """Whether an action makes sense now."""
         if action == "again":
             return self.comparison.can_repeat
+        if action in ("stop", "back"):
+            at_work = self.comparison.running and not self.comparison.stopping
+            return at_work if action == "stop" else not at_work
         if action in ("choose_a", "choose_b", "past"):
             return not self.comparison.running
         return True
@@ -124,19 +130,20 @@ class CompareScreen(Screen[None]):
         self.comparison.start(event.text.strip())
         self._acted()
 
-    def action_back(self) -> None:
-        """Stop what runs; with nothing running, go back to the chat."""
-        if self.comparison.running and not self.comparison.stopping:
-            self.comparison.stop()
-            self._acted()
-        else:
-            self.action_leave()
+    def action_stop(self) -> None:
+        """End the comparison; what was said so far stays on the screen."""
+        self.comparison.stop()
+        self._acted()
 
-    def action_leave(self) -> None:
+    def action_back(self) -> None:
         """Go back to the chat; what runs ends."""
         self.comparison.leave()
         self._hurry()
         self.dismiss()
+
+    def action_back_at_once(self) -> None:
+        """The same, while it runs too."""
+        self.action_back()
 
     def action_again(self) -> None:
         """One more round."""
@@ -165,11 +172,15 @@ class CompareScreen(Screen[None]):
 
     def hint(self, text: str) -> None:
         """Show a sentence for a few seconds."""
-        row = self.query_one("#compare-hint", Rows)
-        row.show([[(text, "accent")]])
-        self.set_timer(HINT_SECONDS, lambda: row.show([]))
+        self._question.border_subtitle = Text(printable(text), no_wrap=True, overflow="ellipsis")
+        self._hints += 1
+        self.set_timer(HINT_SECONDS, partial(self._drop_hint, self._hints))
 
     # --- inner steps
+
+    def _drop_hint(self, number: int) -> None:
+        if number == self._hints:
+            self._question.border_subtitle = ""
 
     @property
     def _question(self) -> Prompt:
