@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from localspec.models import registry, sources
+from localspec.model_choice import resolve
+from localspec.models import sources
 from localspec.paths import cache_dir, ensure
 from localspec.runtime.quantize import requantize
 
@@ -51,7 +52,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 def model_file(name: str, file_type: str | None, threads: int) -> Path:
     """The model's file, fetched and requantized when needed."""
-    resolved = registry.resolve(name)
+    resolved = resolve(name)
     path = resolved.path
     if path is None:
         assert resolved.entry is not None

@@ -21,6 +21,7 @@ from localspec.models.entries import (
     parse_source,
 )
 from localspec.models.families import Catalogue, Family
+from localspec.text import printable
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DRAFT = re.compile(r"(?:[a-z0-9]+:)?((?:hf|pypi):.+)|[A-Za-z0-9][A-Za-z0-9._-]*(?::[A-Za-z0-9._-]+)?")
@@ -296,6 +297,8 @@ class _Reader:
             raise self._error(at, what)
 
     def _error(self, at: _Path, what: str) -> UsageError:
+        # Keys may hold anything, line ends and escape sequences too.
+        what = printable(" ".join(what.split()))
         return UsageError(f"{self._file}, line {line_of(self._text, at)}: {what}.")
 
 

@@ -66,18 +66,20 @@ def look() -> Iterator[dict[str, Any]]:
     from localspec.runtime.devices import devices, silence
 
     silence()
-    gpus = [device for device in devices() if device.kind in ("gpu", "igpu")]
+    found = devices()
+    # As llama.cpp does: one that shares the system's memory counts where there is no other.
+    gpus = [device for device in found if device.kind == "gpu"]
+    gpus = gpus or [device for device in found if device.kind == "igpu"]
     yield {
         "ram": system_memory(),
         "vram": sum(device.total_bytes for device in gpus),
         "gpus": len(gpus),
-        "shared": bool(gpus) and (sys.platform == "darwin" or all(device.kind == "igpu" for device in gpus)),
+        "shared": bool(gpus) and (sys.platform == "darwin" or gpus[0].kind == "igpu"),
     }
     copied = measured_bandwidth(most=_MEASURED_BYTES, busy=True)
     yield {"ram_bandwidth": copied and min(copied, _CORE_BYTES_S * physical_cores())}
-    found = [measured_bandwidth(device.name, most=_MEASURED_BYTES) for device in gpus]
-    known = [each for each in found if each is not None]
-    yield {"vram_bandwidth": min(known, default=None)}
+    speeds = [measured_bandwidth(device.name, most=_MEASURED_BYTES) for device in gpus]
+    yield {"vram_bandwidth": min((speed for speed in speeds if speed is not None), default=None)}
 
 
 def _ask() -> Capacity | None:

@@ -149,6 +149,7 @@ def test_the_users_model_of_a_sizes_name_stands_for_that_size() -> None:
         ("[families.f]\nthinking = true\n", 2, "must be text"),
         ("[families.f]\ncontext = 99999999999\n", 2, "far too large"),
         ('[families."a:b"]\n', 1, "not a usable name"),
+        ('[families."a\\nb\\u001b[31m"]\n', 1, '"a b␛[31m" is not a usable name'),
         (f"[families.{'f' * 101}]\n", 1, "not a usable name"),
         ("[families.f.sizes.1b]\n", 1, '"f-1b" needs "weights"'),
         ("[families.f.sizes.1b]\nweights = 1\n", 1, '"f-1b" needs "cache_bytes"'),

@@ -14,7 +14,8 @@ from localspec.errors import NotFoundError, UsageError
 from localspec.model_files import resolve_drafts, with_files
 from localspec.models import registry
 from localspec.models.choose import Capacity
-from localspec.runtime import survey
+from localspec.runtime import bandwidth, devices, survey
+from localspec.runtime.devices import Device, DeviceKind
 from localspec.types import DraftOptions
 from tests.models.registries import family_text, write_user_file
 
@@ -98,6 +99,29 @@ def test_this_machine_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     with pytest.raises(pytest.fail.Exception):
         survey.capacity()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ((), (0, 0, False)),
+        (("cpu",), (0, 0, False)),
+        (("cpu", "gpu", "gpu"), (14, 2, False)),
+        (("gpu", "igpu"), (7, 1, False)),
+        (("igpu", "accel"), (7, 1, True)),
+    ],
+)
+def test_which_gpus_count(
+    kinds: tuple[DeviceKind, ...], expected: tuple[int, int, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [Device(f"D{i}", "", "", kind, 1, 7) for i, kind in enumerate(kinds)]
+    monkeypatch.setattr(devices, "devices", lambda: found)
+    monkeypatch.setattr(survey.sys, "platform", "linux")
+    monkeypatch.setattr(bandwidth, "measured_bandwidth", lambda name=None, **_: 3.0 if name else None)
+    values = {key: value for facts in survey.look() for key, value in facts.items()}
+    assert (values["vram"], values["gpus"], values["shared"]) == expected
+    assert values["vram_bandwidth"] == (3.0 if expected[1] else None)
+    assert values["ram_bandwidth"] is None
 
 
 def test_a_broken_llama_cpp_leaves_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
