@@ -201,6 +201,11 @@ def load_settings() -> Settings:
     return _check(together, lambda path: f"{'.'.join(path)} in {file} or {_variable(path)}", strict=False)
 
 
+def names_model() -> bool:
+    """Whether the environment or the file says which model answers; raises like `load_settings`."""
+    return "model" in load_settings().model_fields_set
+
+
 def merge(settings: Settings, **flags: Any) -> Settings:
     """Settings with some replaced by flags, named as on the command line; None means not given.
 

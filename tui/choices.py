@@ -1,4 +1,4 @@
-"""What can be chosen: drafters for a model, and models. Reads files; for a thread, not for the event loop."""
+"""What can be chosen to draft, and what a choice stands for. Reads files; for a thread."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from localspec.models.disk import readable_size
 from localspec.models.gguf import GGUFHeader, read_header
 from localspec.models.registry import Resolved
 from localspec.types import DraftOptions
+from tui.model_rows import same_file
 
 FAMILIAR = {
     "none": ("Off", "no drafts: plain decoding"),
@@ -81,42 +82,6 @@ def chosen_draft(spec: str, options: DraftOptions) -> DraftOptions:
     return with_files(replace(options, spec=spec), resolve_drafts(spec))
 
 
-def model_choices(current: Path | None) -> list[Choice]:
-    """Installed models, then those that are known and would be fetched.
-
-    Args:
-        current: file of the model of now.
-
-    Raises:
-        UsageError: a registry cannot be read.
-    """
-    here: list[Choice] = []
-    away: list[Choice] = []
-    known = False
-    for entry in registry.entries().values():
-        path = store.fetched(entry)
-        if path is None and entry.is_local:
-            continue
-        count = path.stat().st_size if path else entry.size
-        facts = " · ".join(
-            part
-            for part in (
-                readable_size(count) if count else "",
-                " ".join(part for part in (entry.parameters, entry.quantization) if part),
-                "" if path else "to be fetched",
-                entry.description,
-            )
-            if part
-        )
-        is_current = path is not None and current is not None and _same(path, current)
-        known = known or is_current
-        (here if path else away).append(Choice(entry.name, entry.name, facts, current=is_current))
-    if current is not None and not known:
-        size = readable_size(current.stat().st_size) if current.is_file() else ""
-        here.insert(0, Choice(str(current), current.stem, size, current=True))
-    return [*here, *away]
-
-
 def chosen_model(name: str) -> Resolved:
     """What a choice stands for; raises `LocalspecError` where it is gone, or is no model."""
     found = registry.resolve(name)
@@ -172,16 +137,9 @@ def _instead(usable: list[Choice], target: Path) -> str:
     entries = registry.entries().values()
     for entry in entries:
         path = store.fetched(entry)
-        if path is not None and _same(path, target):
+        if path is not None and same_file(path, target):
             family = entry.family
     smaller = [one for one in entries if family and one.family == family and one.size and one.size < size / 2]
     if smaller:
         return f"{min(smaller, key=lambda one: one.size or 0).name} would do, once it is fetched"
     return "a copy of few bits would do: `localspec models quantize`"
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False

@@ -53,7 +53,16 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "chat.drafter", "f6", "choose_drafter", "Choose the drafter", "Reply", "chat", "f6", "drafter",
     ),
-    Action("chat.model", "f7", "choose_model", "Choose the model", "Reply", "chat", "f7", "model"),
+    Action(
+        "chat.model", "f7", "choose_model", "Models: choose, fetch, remove", "Reply", "chat", "f7", "model",
+    ),
+    Action(
+        "chat.better_model", "f8", "better_model", "Get a better model than the demo",
+        "Reply", "chat", "f8", "better model",
+    ),
+    Action(
+        "chat.keep_model", "f9", "keep_model", "Keep the demo model", "Reply", "chat", "f9", "no, thanks",
+    ),
     Action("chat.copy_reply", "ctrl+y", "copy_reply", "Copy the last reply", "Reply", "chat", "ctrl+y"),
     Action(
         "chat.copy_code", "ctrl+b", "copy_code", "Copy the last code block", "Reply", "chat", "ctrl+b",
@@ -97,8 +106,8 @@ _BY_ID = {action.id: action for action in ACTIONS}
 KEY_BAR = tuple(
     _BY_ID[name]
     for name in (
-        "chat.stop", "chat.speculation", "chat.compare", "chat.new", "chat.open", "app.help", "app.commands",
-        "app.quit", "view.panel", "chat.drafter", "chat.model",
+        "chat.stop", "chat.better_model", "chat.keep_model", "chat.speculation", "chat.compare", "chat.new",
+        "chat.open", "app.help", "app.commands", "app.quit", "view.panel", "chat.drafter", "chat.model",
     )
 )  # fmt: skip
 """The key bar, the dispensable last."""

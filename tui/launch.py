@@ -31,6 +31,7 @@ class Launch:
         theme: name of a theme; None takes one that suits the terminal.
         panel: whether the live panel is shown at first.
         private: keep nothing of what is said.
+        demo: nobody has named a model: a better one than this is offered.
     """
 
     files: WantedFiles
@@ -45,6 +46,7 @@ class Launch:
     theme: str | None = None
     panel: bool = True
     private: bool = False
+    demo: bool = False
 
     @property
     def model_name(self) -> str:

@@ -65,6 +65,11 @@ class Setup:
         self.options: EngineOptions = launch.options
 
     @property
+    def model(self) -> Resolved:
+        """The model that answers."""
+        return self._wanted.model
+
+    @property
     def name(self) -> str:
         """Name of the model that answers."""
         return self._wanted.model.name
@@ -75,9 +80,14 @@ class Setup:
         return self._files.path if self._files else None
 
     @property
+    def coming_model(self) -> Resolved:
+        """The model that is being looked for or loaded."""
+        return self._change.wanted.model if self._change else self.model
+
+    @property
     def coming(self) -> str:
         """Name of the model that is being looked for or loaded."""
-        return self._change.wanted.model.name if self._change else self.name
+        return self.coming_model.name
 
     @property
     def starting(self) -> bool:
@@ -136,6 +146,9 @@ class Setup:
 
     def found(self, event: FinderEvent) -> None:
         """Take what the finder says."""
+        if self._change is None and not self._starting:
+            # Said before the search was given up.
+            return
         match event:
             case FileProgress(progress=progress):
                 self.fetching = progress

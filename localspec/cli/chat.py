@@ -38,6 +38,7 @@ def chat(
     # A system prompt belongs to the conversation that begins with it.
     opened: int | Literal["last", "new"] = "new" if new or private or flags.system is not None else "last"
     # The one place where the library knows the app.
+    from localspec.settings import names_model
     from tui.app import Launch, run_chat
 
     launch = Launch(
@@ -53,6 +54,7 @@ def chat(
         theme=plan.settings.ui.theme,
         panel=plan.settings.ui.panel,
         private=private,
+        demo=flags.model is None and not names_model(),
     )
     raise typer.Exit(run_chat(launch))
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from textual.widgets import OptionList
 
 from localspec.errors import LocalspecError
-from localspec.messages import Generate, Load, SetDrafter
+from localspec.messages import Load, SetDrafter
 from localspec.model_files import WantedFiles
-from localspec.models import registry, sources
-from localspec.models.progress import PullProgress
+from localspec.models import registry
 from localspec.models.registry import Resolved
 from tests.models.conftest import gguf_bytes
 from tests.tui.helpers import OPTIONS, Running, running
 from tests.tui.scripted import ScriptedEngine
 from tui import choices
-from tui.choices import Choice, draft_choices, model_choices
+from tui.choices import Choice, draft_choices
 from tui.screens.choice import ChoiceScreen
 from tui.state import Phase
 
@@ -108,17 +106,6 @@ def test_a_suggestion_without_any_usable_model(tmp_path: Path) -> None:
         more.write('[models.tiny]\nsource = "hf:o/r/t.gguf"\nsize = 10\nfamily = "smollm2"\n')
     (refused,) = (choice for choice in draft_choices(target, "none") if choice.refusal)
     assert refused.refusal.endswith("tiny would do, once it is fetched")
-
-
-def test_models_with_their_sizes(target: Path) -> None:
-    found = model_choices(target)
-    assert found[0].id in ("little", "foreign", "padded", "huge", "sentences", "same", "broken")
-    assert [choice.id for choice in found if choice.current] == ["same"]
-    by_id = {choice.id: choice for choice in found}
-    assert by_id["qwen3"].facts.startswith("5.03 GB · 8B Q4_K_M · to be fetched")
-    assert "away" not in by_id
-    elsewhere = model_choices(write(target.with_name("other.gguf")))
-    assert elsewhere[0] == Choice(str(target.with_name("other.gguf")), "other", "1.2 kB", current=True)
 
 
 # --- drafters ---------------------------------------------------------------------------------------
@@ -241,110 +228,3 @@ async def test_a_drafter_chosen_while_the_model_is_loading(target: Path) -> None
         engine.loaded()
         await app.until(lambda: engine.of(SetDrafter))
         await app.until(lambda: app.chat.setup.options.draft.spec == "suffix+little")
-
-
-# --- models -----------------------------------------------------------------------------------------
-
-
-async def test_another_model_goes_on_with_the_conversation(target: Path) -> None:
-    engine = ScriptedEngine(["One.", "Two."])
-    async with running(engine, files=files_of(target)) as app:
-        await app.ready()
-        await app.send("first")
-        await app.until(lambda: "One." in app.transcript.text and not app.chat.busy)
-        await opened(app, "f7")
-        await app.pilot.press(*"little", "enter")
-        await app.until(lambda: "From here on, little answers." in app.transcript.text)
-        first, second = engine.of(Load)
-        assert (second.path, second.name) == (str(target.with_name("little.gguf")), "little")
-        assert second.options == first.options
-        assert "little" in app.title
-        assert app.prompt.placeholder == "Message little"
-        await app.send("second")
-        await app.until(lambda: "Two." in app.transcript.text and not app.chat.busy)
-        asked = engine.of(Generate)[1]
-        assert [message.content for message in asked.messages] == ["first", "One.", "second"]
-        kept = app.store.messages(app.chat.conversation.id or 0)
-        assert [message.stats["model"] for message in kept if message.stats] == ["scripted", "little"]
-
-
-async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(target: Path) -> None:
-    engine = ScriptedEngine(["One."])
-    engine.refuses[str(target.with_name("little.gguf"))] = "little.gguf needs 9 GiB; choose a smaller model."
-    async with running(engine, files=files_of(target)) as app:
-        await app.ready()
-        await opened(app, "f7")
-        await app.pilot.press(*"little", "enter")
-        await app.until(lambda: "needs 9 GiB" in app.transcript.text and app.chat.ready)
-        assert app.chat.setup.name == "scripted"
-        assert app.chat.exit_code == 0
-        await app.send("still there?")
-        await app.until(lambda: "One." in app.transcript.text and not app.chat.busy)
-
-
-async def test_an_engine_that_a_new_model_ends_starts_with_the_one_before(target: Path) -> None:
-    engine = ScriptedEngine(load=False)
-    async with running(engine, files=files_of(target)) as app:
-        await app.until(lambda: app.chat.state.phase is Phase.LOADING)
-        engine.loaded()
-        await app.ready()
-        await app.send("hello")
-        await app.step("some text")
-        await opened(app, "f7")
-        await app.pilot.press(*"little", "enter")
-        await app.until(lambda: app.chat.setup.switching)
-        engine.die("The engine was ended by SIGABRT.")
-        await app.until(lambda: "SIGABRT" in app.transcript.text)
-        await app.send("again")
-        await app.until(lambda: len(engine.of(Load)) == 3)
-        assert engine.starts == 2
-        assert [command.path for command in engine.of(Load)] == [
-            *(str(target), str(target.with_name("little.gguf")), str(target)),
-        ]
-
-
-async def test_a_model_is_fetched_while_the_chat_goes_on(
-    target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proceed = threading.Event()
-
-    def pull(entry: object, report: Callable[[PullProgress], None]) -> Path:
-        report(PullProgress("downloading", 41 << 20, 94 << 20, None))
-        while not proceed.wait(0.01):
-            report(PullProgress("downloading", 42 << 20, 94 << 20, None))
-        return target.with_name("little.gguf")
-
-    monkeypatch.setattr("localspec.model_files.pull", pull)
-    assert sources.pull is not pull
-    engine = ScriptedEngine(["One."])
-    async with running(engine, files=files_of(target)) as app:
-        await app.ready()
-        await opened(app, "f7")
-        await app.pilot.press(*"smollm2", "enter")
-        await app.until(lambda: "Downloading smollm2" in app.activity)
-        await app.send("meanwhile")
-        await app.until(lambda: "One." in app.transcript.text and not app.chat.busy)
-        assert "esc" in app.keys
-        await app.pilot.press("escape")
-        await app.until(lambda: "Downloading" not in app.activity)
-        assert app.chat.setup.fetching is None
-        await opened(app, "f7")
-        await app.pilot.press(*"smollm2", "enter")
-        await app.until(lambda: "Downloading smollm2" in app.activity)
-        proceed.set()
-        await app.until(lambda: app.chat.setup.name == "smollm2")
-
-
-async def test_a_model_chosen_where_there_is_none(target: Path) -> None:
-    engine = ScriptedEngine(load=False)
-    async with running(engine, files=files_of(target)) as app:
-        await app.until(lambda: app.chat.state.phase is Phase.LOADING)
-        engine.fail("ModelFileError", "The file is truncated; fetch it again.")
-        await app.until(lambda: "truncated" in app.transcript.text)
-        await opened(app, "f7")
-        await app.pilot.press(*"little", "enter")
-        await app.until(lambda: len(engine.of(Load)) == 2)
-        engine.loaded()
-        await app.ready()
-        assert app.chat.setup.name == "little"
-        assert app.chat.exit_code == 0

@@ -24,6 +24,7 @@ from tui.compare import Comparison
 from tui.conversation import Message
 from tui.keys import Action, bindings
 from tui.launch import Launch
+from tui.library import Library
 from tui.messages import EngineFrame
 from tui.screens.choice import ChoiceScreen
 from tui.screens.compare import CompareScreen
@@ -56,6 +57,7 @@ class ChatScreen(Screen[None]):
         self._past = Comparisons(private=store.private)
         self._comparison: Comparison | None = None
         self._compare_screen: CompareScreen | None = None
+        self.library = Library(self, launch, self._acted)
         self.set_class(not launch.panel, "-no-panel")
 
     def compose(self) -> ComposeResult:
@@ -81,6 +83,7 @@ class ChatScreen(Screen[None]):
         except StorageError as error:
             self.show_note(str(error), "error")
         self.chat.begin()
+        self.library.begin()
         self._run_bridge()
         self._refresh_figures()
 
@@ -88,11 +91,16 @@ class ChatScreen(Screen[None]):
     async def _run_bridge(self) -> None:
         await self.bridge.run(self.post_message)
 
+    def on_unmount(self) -> None:
+        """Nothing is fetched any more when the app ends."""
+        self.library.close()
+
     # --- what arrives -------------------------------------------------------------------------------
 
     def on_engine_frame(self, frame: EngineFrame) -> None:
         """Take one frame of events."""
         self.chat.handle(frame.events)
+        self.library.follow()
         for event in frame.events:
             if isinstance(event, Failed):
                 self._picked = False
@@ -232,30 +240,16 @@ class ChatScreen(Screen[None]):
         self._acted()
 
     def action_choose_model(self) -> None:
-        """Choose who answers."""
-        now = self.chat.setup.file
-        self.app.push_screen(
-            ChoiceScreen("Who answers?", lambda: choices.model_choices(now)), self._pick_model
-        )
+        """Choose who answers; fetch and remove models."""
+        self.library.choose()
 
-    def _pick_model(self, name: str | None) -> None:
-        if name is not None:
-            self._use_model(name)
+    def action_better_model(self) -> None:
+        """Take the model that a first run offers."""
+        self.library.accept()
 
-    @work
-    async def _use_model(self, name: str) -> None:
-        try:
-            model = await asyncio.to_thread(choices.chosen_model, name)
-        except LocalspecError as error:
-            self.show_note(str(error), "error")
-            return
-        if self.chat.ready and model.path is not None and model.path == self.chat.setup.file:
-            self.hint(f"{self.chat.setup.name} answers already.")
-            return
-        self.chat.choose_model(model)
-        if self.chat.replying:
-            self.hint(f"{model.name} answers after this reply.")
-        self._acted()
+    def action_keep_model(self) -> None:
+        """Stay with the demo model."""
+        self.library.decline()
 
     def action_new_chat(self) -> None:
         """Begin a new conversation."""
@@ -351,7 +345,9 @@ class ChatScreen(Screen[None]):
             line.update_from(state)
 
     def _usable(self, action: Action) -> bool:
-        return action.owner != "chat" or bool(self.check_action(action.name, ()))
+        if action.owner != "chat":
+            return True
+        return bool(self.check_action(action.name, ())) and self.library.offers(action.name)
 
     def _press(self, action: Action) -> None:
         owner = self.app if action.owner == "app" else self

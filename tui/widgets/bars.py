@@ -28,18 +28,23 @@ class TitleBar(Rows):
 
 
 class ActivityBar(Rows):
-    """What is going on, in words; a hint takes its place for a moment."""
+    """What is going on, in words; a hint takes its place for a moment.
+
+    Attributes:
+        aside: what goes on beside the chat, shown while the chat itself is at rest.
+    """
 
     HINT_SECONDS = 4.0
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
+        self.aside = ""
         self._hint = ""
         self._activity: Row = []
 
     def update_from(self, chat: Chat) -> None:
         """Show the chat's state."""
-        row = activity_row(chat)
+        row = activity_row(chat) or ([(self.aside, "muted")] if self.aside else [])
         if chat.queued is not None:
             row = [*row, (f"   next: {title_of(chat.queued)}", "accent")]
         self._activity = row
