@@ -210,8 +210,10 @@ def drafters(entry: ModelEntry | None, header: GGUFHeader | None) -> list[dict[s
     from localspec.models import registry, store
     from localspec.models.compat import check_draft_file
     from localspec.models.gguf import read_header
+    from localspec.models.installed import installed
 
-    known = registry.entries()
+    catalogue = registry.catalogue()
+    known = catalogue.models
     found: dict[str, dict[str, Any]] = {}
     for name in entry.drafts if entry is not None else ():
         one = known.get(name)
@@ -222,10 +224,9 @@ def drafters(entry: ModelEntry | None, header: GGUFHeader | None) -> list[dict[s
             "size": one.size if one is not None else None,
             "vocabulary": None,
         }
-    for one in known.values() if header is not None else ():
-        path = store.fetched(one)
-        if header is None or path is None:
-            continue
+    if header is None:
+        return list(found.values())
+    for one, path in installed(catalogue):
         try:
             draft = read_header(path)
             check_draft_file(draft, target=header)

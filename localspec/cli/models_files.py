@@ -130,7 +130,8 @@ def _forget(entry: ModelEntry, yes: bool) -> None:
     file = store.final_path(entry)
     if not _made_here(file):
         own.remove_entry(entry.name)
-        typer.echo(f"Forgot {entry.name}; its file stays: {file}.")
+        stays = "its file stays" if file.exists() else "its file was gone already"
+        typer.echo(f"Forgot {entry.name}; {stays}: {file}.")
         return
     size = file.stat().st_size
     _ask(f"Remove {entry.name} ({readable(size)}), the file {file}?", yes)

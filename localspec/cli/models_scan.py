@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def scan(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FOLDER]...", help="Look into these, in place of other programs' folders."),
+        typer.Argument(metavar="FOLDER", help="Look into these, in place of other programs' folders."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be added.")] = False,
     as_json: JsonOption = False,

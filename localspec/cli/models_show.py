@@ -27,14 +27,17 @@ def list_models(
     """Show what is on this machine and what can be fetched, and how it would run here."""
     from localspec.cli.models_facts import capacity, entry_facts, family_facts
     from localspec.models import registry
+    from localspec.models.installed import every_file
 
     known = registry.catalogue()
     machine = capacity()
     families = list(known.families.values())
-    entries: Sequence[ModelEntry] = list(known.models.values())
+    entries: Sequence[ModelEntry] = every_file(known) if as_json else list(known.models.values())
     if name is not None:
         families = [known.families[name]] if name in known.families else []
         entries = families[0].sizes if families else [registry.find_entry(name)]
+        if as_json and families:
+            entries = [file for entry in entries for file in known.files_of(entry.name)]
     if as_json:
         print_json(
             {
@@ -43,16 +46,16 @@ def list_models(
             }
         )
     elif name is not None or everything:
-        _print_exact(entries, machine, described=name is None)
+        _print_exact(entries, known, machine, described=name is None)
     else:
         _print_overview(known, machine)
 
 
 def _print_overview(known: Catalogue, machine: Capacity) -> None:
     """What is here, then what can be fetched, a line a family."""
-    from localspec.models import store
+    from localspec.models.installed import installed
 
-    here = [entry for entry in known.models.values() if store.fetched(entry) is not None]
+    here = [entry for entry, _ in installed(known)]
     if here:
         typer.echo("On this machine:")
         rows = [("NAME", "SIZE", "RUNS ON", "DESCRIPTION")]
@@ -71,12 +74,17 @@ def _print_overview(known: Catalogue, machine: Capacity) -> None:
     typer.echo("\n`localspec models list NAME` shows the sizes of a family, --all every model.")
 
 
-def _print_exact(entries: Iterable[ModelEntry], machine: Capacity, *, described: bool) -> None:
+def _print_exact(
+    entries: Iterable[ModelEntry], known: Catalogue, machine: Capacity, *, described: bool
+) -> None:
+    """A line a model, with those of its quantizations that are here."""
     from localspec.models import store
 
     rows = [("NAME", "SIZE", "RUNS ON", "HERE", "DESCRIPTION" if described else "QUANTIZATIONS")]
     for entry in entries:
-        here = "yes" if store.fetched(entry) is not None else "no"
+        files = known.files_of(entry.name) or (entry,)
+        fetched = [one.quantization or "yes" for one in files if store.fetched(one) is not None]
+        here = ", ".join(fetched) or "no"
         last = entry.description if described else ", ".join(entry.quantizations) or entry.quantization
         rows.append((entry.name, _bytes_of(entry), _runs_on(entry, machine), here, last))
     print_table(rows)

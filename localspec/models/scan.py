@@ -12,6 +12,7 @@ from localspec.errors import LocalspecError, ModelFileError
 from localspec.models import own, registry, store
 from localspec.models.entries import HubSource, ModelEntry
 from localspec.models.gguf import GGUFHeader, read_header, read_part
+from localspec.models.installed import every_file
 from localspec.models.layouts import Candidate, Walk
 from localspec.models.lookalikes import purpose
 from localspec.models.places import Place
@@ -93,7 +94,7 @@ def scan(places: Iterable[Place], on_file: Callable[[Path], None] | None = None)
         UsageError: a registry cannot be read.
     """
     known = _Known()
-    walk = Walk()
+    walk = Walk(notes=known.gone())
     candidates = _unique(one for place in places for one in walk.candidates(place))
     found: list[Found] = []
     for parts in _sets(candidates):
@@ -257,22 +258,34 @@ class _Known:
     """What is known already, and which names are taken."""
 
     def __init__(self) -> None:
-        self._entries = registry.entries()
+        catalogue = registry.catalogue()
+        self._entries = dict(catalogue.models)
         self._taken = {name.lower() for name in own.taken_names()}
         self._files: dict[tuple[int, int], str] = {}
         self._hashes: dict[str, str] = {}
         self._wanted: dict[str, ModelEntry] = {}
-        for entry in self._entries.values():
+        for entry in every_file(catalogue):
             path = store.fetched(entry)
             key = None if path is None else _identity(path)
             if path is None or key is None:
-                if entry.sha256 and entry.origin == registry.shipped_file():
+                # Only the default file of a size can be replaced by one of the user's own.
+                shipped = entry.origin == registry.shipped_file() and entry.name in self._entries
+                if entry.sha256 and shipped:
                     self._wanted[entry.sha256] = entry
                 continue
             self._files.setdefault(key, entry.name)
             receipt = store.read_receipt(path)
             if receipt is not None:
                 self._hashes.setdefault(receipt.sha256, entry.name)
+
+    def gone(self) -> list[str]:
+        """A sentence on each model of the user's own whose file is not there any more."""
+        return [
+            f"The file of {entry.name} is gone ({entry.source_text}); `localspec models rm {entry.name}` "
+            "forgets the name."
+            for entry in self._entries.values()
+            if entry.is_local and store.fetched(entry) is None
+        ]
 
     def named(self, found: Found) -> Named:
         """The model with its name, which no other gets from now on."""

@@ -79,10 +79,28 @@ def test_list_of_a_family(own_model: Path) -> None:
     assert all(" no " in line for line in lines[1:])
 
 
+def test_quantizations_that_are_here(surveyed: None) -> None:
+    known = registry.catalogue()
+    family = next(one for one in known.families.values() if len(known.files_of(one.sizes[0].name)) > 1)
+    entry = known.files_of(family.sizes[0].name)[1]
+    path = store.final_path(entry)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gguf_bytes())
+    store.write_receipt(entry.source_text, [path], [entry.sha256 or "0" * 64])
+    line = localspec("models", "list", family.name).stdout.splitlines()[1]
+    assert f" {entry.quantization} " in line
+    assert localspec("models", "list").stdout.splitlines()[2].startswith(f"{entry.name} ")
+    listed = json.loads(localspec("models", "list", family.name, "--json").stdout)["models"]
+    assert [model["name"] for model in listed if model["fetched"]] == [entry.name]
+    removed = localspec("models", "rm", "--yes", entry.name)
+    assert removed.returncode == 0, removed.stderr
+    assert not path.exists()
+
+
 def test_list_of_everything(own_model: Path) -> None:
     lines = localspec("models", "list", "--all").stdout.splitlines()
     assert {line.split()[0] for line in lines[1:]} == set(registry.entries())
-    assert any(line.startswith("own") and " yes " in line for line in lines)
+    assert any(line.startswith("own ") and " yes " in line for line in lines)
 
 
 def test_list_of_one_model_and_of_none(own_model: Path) -> None:

@@ -96,6 +96,16 @@ def test_add_and_forget(folder: Path) -> None:
     assert "mine" not in registry.entries()
 
 
+def test_a_file_that_is_gone_is_told(folder: Path) -> None:
+    file = folder / "One-Q8_0.gguf"
+    assert localspec("models", "add", str(file), "--name", "mine").returncode == 0
+    file.unlink()
+    done = localspec("models", "scan", str(folder))
+    assert "The file of mine is gone" in done.stderr
+    assert "was gone already" in localspec("models", "rm", "mine").stdout
+    assert localspec("models", "scan", str(folder)).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("file", "code", "reason"),
     [
