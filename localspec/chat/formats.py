@@ -5,8 +5,10 @@ Each is a few lines of Jinja, written without tools and thinking, which only a m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from localspec.errors import UsageError
@@ -41,8 +43,15 @@ class FormatVocabulary(Protocol):
         """End-of-text token, -1 where there is none."""
 
     @property
+    def path(self) -> Path:
+        """The GGUF file."""
+
+    @property
     def architecture(self) -> str:
         """Such as "llama" or "qwen3"."""
+
+    def meta(self, key: str) -> str | None:
+        """A metadata value as text."""
 
     def token_text(self, token: int) -> str:
         """The token's text with control tokens spelled out; empty for -1."""
@@ -76,6 +85,9 @@ def _roles(system: str, user: str, assistant: str) -> str:
     )
 
 
+_CHAT_NAME = re.compile(
+    r"(?<![a-z0-9])(it|instruct|chat|assistant|sft|dpo|thinking|reasoning)(?![a-z])", re.IGNORECASE
+)
 _MODEL_ROLE = "{{ 'model' if m.role == 'assistant' else m.role }}"
 _COHERE = "<|START_OF_TURN_TOKEN|><|{0}_TOKEN|>{{{{ m.content | trim }}}}<|END_OF_TURN_TOKEN|>"
 
@@ -217,7 +229,7 @@ FORMATS: tuple[Format, ...] = (
             "<|start_of_role|>{{ m.role }}<|end_of_role|>{{ m.content }}<|end_of_text|>\n",
             "<|start_of_role|>assistant<|end_of_role|>",
         ),
-        ("<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"),
+        ("<|start_of_role|>", "<|end_of_role|>"),
         "<|end_of_text|>",
         "granite",
     ),
@@ -252,15 +264,24 @@ def find_format(name: str) -> Format:
     raise UsageError(f"There is no chat template {name}; give a file, or one of {names}.")
 
 
-def fitting_format(model: FormatVocabulary) -> Format:
+def fitting_format(model: FormatVocabulary, *, had_template: bool) -> Format:
     """The format that a model was most likely taught, by the control tokens of its vocabulary.
 
     Where several fit, the one whose turns end with the model's own end of text comes first, then one of its
-    architecture, then the one with most tokens of its own. Where none fits, a plain transcript is written.
+    architecture, then the one with most tokens of its own. Where none fits, a plain transcript is written; so
+    it is for a base model, whose vocabulary may have all those tokens while nothing was taught with them.
+
+    Args:
+        model: its vocabulary and metadata.
+        had_template: whether it has a template, which is then of no use: base models have none.
     """
     eos = model.token_text(model.eos)
+    fits = _by_tokens(model)
+    if not had_template and not _is_named_as_chat_model(model):
+        # A base model does not end its texts with the end of a turn.
+        fits = (known for known in fits if known.end == eos and known.end in known.marks)
     return max(
-        _by_tokens(model),
+        fits,
         key=lambda known: (
             known.end == eos,
             bool(known.architecture) and model.architecture.startswith(known.architecture),
@@ -268,6 +289,11 @@ def fitting_format(model: FormatVocabulary) -> Format:
         ),
         default=PLAIN,
     )
+
+
+def _is_named_as_chat_model(model: FormatVocabulary) -> bool:
+    names = (model.meta("general.name"), model.meta("general.finetune"), model.path.stem)
+    return any(_CHAT_NAME.search(name) for name in names if name)
 
 
 def _by_tokens(model: FormatVocabulary) -> Iterator[Format]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from jinja2.exceptions import SecurityError
 
-from localspec.chat.formats import CHATML, Format, FormatVocabulary, fitting_format
+from localspec.chat.formats import CHATML, FORMATS, Format, FormatVocabulary, fitting_format
 from localspec.chat.sandbox import ChatEnvironment, TemplateRefusalError
 from localspec.chat.turns import split_thinking, without_neighbours, without_system
 from localspec.errors import ModelFileError
@@ -85,13 +85,16 @@ class ChatTemplate:
         """
         bos, eos = model.token_text(model.bos), model.token_text(model.eos)
         if own:
-            return cls(own, bos=bos, eos=eos)
+            template = cls(own, bos=bos, eos=eos)
+            template.stops = next((known.stops for known in FORMATS if known.source == own), ())
+            return template
+        source = model.chat_template or ""
+        has_one = bool(source.strip())
 
         def stand_in(problem: str) -> ChatTemplate:
-            return cls._of_format(fitting_format(model), problem, bos, eos)
+            return cls._of_format(fitting_format(model, had_template=has_one), problem, bos, eos)
 
-        source = model.chat_template
-        if source is None or not source.strip():
+        if not has_one:
             return stand_in("The model has no chat template")
         try:
             template = cls(source, bos=bos, eos=eos)

@@ -28,6 +28,11 @@ class Words:
     bos: int = -1
     architecture: str = "llama"
     chat_template: str | None = None
+    path: Path = Path("some-model.gguf")
+    name: str = "Some Model"
+
+    def meta(self, key: str) -> str | None:
+        return self.name if key == "general.name" else None
 
     def token_text(self, token: int) -> str:
         return self.special[token] if token >= 0 else ""
@@ -63,7 +68,7 @@ def test_every_format_is_found_by_its_name_and_its_tokens(known: Format) -> None
     assert find_format(known.name.upper()) is known
     special = [*known.marks, "</eos>"]
     eos = special.index(known.end) if known.end in special else len(special) - 1
-    assert fitting_format(Words(special, eos)) is known
+    assert fitting_format(Words(special, eos), had_template=True) is known
 
 
 def test_an_unknown_name_is_told_the_known_ones() -> None:
@@ -74,15 +79,41 @@ def test_an_unknown_name_is_told_the_known_ones() -> None:
 def test_of_several_formats_that_fit_the_one_that_ends_as_the_model_does_is_taken() -> None:
     llama = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
     both = [*llama, "<|im_start|>", "<|im_end|>"]
-    assert fitting_format(Words(both, eos=2)).name == "llama3"
-    assert fitting_format(Words(both, eos=4)).name == "chatml"
-    # Neither ends so: the architecture says more than the order.
-    assert fitting_format(Words([*both, "<eos>"], eos=5)).name == "llama3"
-    assert fitting_format(Words([*both, "<eos>"], eos=5, architecture="qwen3")).name == "llama3"
+    for had_template in (True, False):
+        assert fitting_format(Words(both, eos=2), had_template=had_template).name == "llama3"
+        assert fitting_format(Words(both, eos=4), had_template=had_template).name == "chatml"
+    # Neither ends so: the architecture says more than the number of tokens.
+    both += ["<start_of_turn>", "<end_of_turn>", "<eos>"]
+    assert fitting_format(Words(both, eos=7), had_template=True).name == "llama3"
+    gemma = Words(both, eos=7, architecture="gemma3")
+    assert fitting_format(gemma, had_template=True).name == "gemma"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "expected"),
+    [
+        ("Gemma 3 270m", "gemma3-270m.gguf", "plain"),
+        ("Gemma 3 270m It", "gemma3.gguf", "gemma"),
+        ("", "gemma-2b-it.Q4_K_M.gguf", "gemma"),
+        ("gemma-chat", "x.gguf", "gemma"),
+        ("Biscuit", "italian-chatter.gguf", "plain"),
+    ],
+)
+def test_a_base_model_is_not_taken_for_one_that_was_taught_turns(name: str, file: str, expected: str) -> None:
+    model = Words(["<start_of_turn>", "<end_of_turn>", "<eos>"], eos=2, name=name, path=Path(file))
+    assert fitting_format(model, had_template=False).name == expected
+    # Mistral's models end texts and turns alike, base models too.
+    mistral = Words(["[INST]", "[/INST]", "</s>"], eos=2, name=name.replace("emma", ""), path=Path(file))
+    assert (fitting_format(mistral, had_template=False) is PLAIN) == (expected == "plain")
+
+
+def test_a_format_chosen_by_the_user_ends_replies_as_it_does() -> None:
+    assert ChatTemplate.of(Words(["<s>"]), PLAIN.source).stops == PLAIN.stops
+    assert ChatTemplate.of(Words(["<s>"]), CHATML.source).stops == ()
 
 
 def test_without_known_tokens_a_transcript_is_written_that_ends_before_the_next_question() -> None:
-    assert fitting_format(Words(["<s>", "</s>"], eos=1)) is PLAIN
+    assert fitting_format(Words(["<s>", "</s>"], eos=1), had_template=True) is PLAIN
     template = ChatTemplate.of(Words(["<s>", "</s>"], eos=1, bos=0))
     assert template.stops == ("\nUser:",)
     assert template.render([system("Be brief."), user("Hi"), assistant(" Hello"), user("Bye")]) == (
@@ -92,7 +123,8 @@ def test_without_known_tokens_a_transcript_is_written_that_ends_before_the_next_
 
 def test_a_missing_template_is_said_and_replaced() -> None:
     for missing in (None, "", " \n"):
-        template = ChatTemplate.of(Words(["<start_of_turn>", "<end_of_turn>"], chat_template=missing))
+        words = Words(["<start_of_turn>", "<end_of_turn>"], eos=1, chat_template=missing)
+        template = ChatTemplate.of(words)
         assert template.is_fallback
         assert template.note == (
             "The model has no chat template, so its chats are written in the format gemma; "
@@ -163,4 +195,4 @@ def test_tokens_of_a_real_vocabulary_are_found(tmp_path: Path) -> None:
     special = ("<bos>", "<end_of_turn>", "<start_of_turn>")
     path = write(tmp_path / "gemma.gguf", bpe_metadata(special=special, bos=0, eos=1, adds_bos=True))
     with vocabulary(path) as model:
-        assert fitting_format(model).name == "gemma"
+        assert fitting_format(model, had_template=False).name == "gemma"
