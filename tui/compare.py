@@ -74,9 +74,10 @@ class Comparison:
         self._id = ""
         self._made_in = _place(chat)
         self.rounds = 0
-        keeps = before is not None and before._chosen and before._made_in[0] == self._made_in[0]
-        self._chosen = keeps
-        self.contenders = before.contenders if before is not None and keeps else _usual(chat)
+        self.contenders: tuple[Contender, Contender] = _usual(chat)
+        self._chosen: bool = False
+        if before is not None and before._chosen and before._made_in[0] == self._made_in[0]:
+            self.contenders, self._chosen = before.contenders, True
         self.stage = Stage.IDLE
         self.prompt = ""
         self.runs: list[Run] = []

@@ -168,7 +168,7 @@ class CompareScreen(Screen[None]):
         if self.comparison.running:
             return
         found = ChoiceScreen("Earlier comparisons", lambda: compare_choices.past_choices(self._past))
-        self.app.push_screen(found, self._recall)
+        self.app.push_screen(found, self._pick_past)
 
     def hint(self, text: str) -> None:
         """Show a sentence for a few seconds."""
@@ -210,8 +210,7 @@ class CompareScreen(Screen[None]):
             answer.reset([Message("assistant", "", "streaming")], "")
             length, ended = 0, False
         if run.stats is not None and not ended:
-            status = "complete" if run.whole else "cancelled"
-            answer.end(Message("assistant", run.text, status, run.stats))
+            answer.end(Message("assistant", run.text, "complete" if run.whole else "cancelled", run.stats))
             ended = True
         elif len(run.text) > length:
             answer.grow(run.text[length:])
@@ -264,10 +263,12 @@ class CompareScreen(Screen[None]):
         self.hint(f"{NAMES[side]} answers {contender_name(contender)}.")
         self._acted()
 
+    def _pick_past(self, chosen: str | None) -> None:
+        if chosen is not None:
+            self._recall(chosen)
+
     @work
-    async def _recall(self, chosen: str | None) -> None:
-        if chosen is None:
-            return
+    async def _recall(self, chosen: str) -> None:
         try:
             found = next((one for one in self._past.newest() if one.id == chosen), None)
             if found is None:
