@@ -80,14 +80,15 @@ def examine(*, quick: bool = False, on_progress: Callable[[str], None] = lambda 
     """
     # Not above: what runs as a program must not be imported with its package.
     from localspec.diagnosis import probe
-    from localspec.diagnosis.inventory import capacity_of, kept_capacity, look_at_models
+    from localspec.diagnosis.inventory import look_at_models
     from localspec.diagnosis.speed import look_at_bandwidths, look_at_passes
+    from localspec.runtime import survey
 
     on_progress("looking at llama.cpp")
     library = probe.library()
     machine, places = look_at_machine(library), look_at_places()
     memory, gpus = (None, {}) if quick else look_at_bandwidths(machine, on_progress)
-    models = look_at_models(kept_capacity() or capacity_of(machine, memory, gpus))
+    models = look_at_models(survey.capacity())
     speed = look_at_passes(
         machine, library.version, models.files, memory, gpus, measure=not quick, on_progress=on_progress
     )

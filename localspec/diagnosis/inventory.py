@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.diagnosis.facts import Machine, look_at_place
+from localspec.diagnosis.facts import look_at_place
 from localspec.diagnosis.findings import Finding
 from localspec.errors import LocalspecError
 from localspec.models import choose, registry, store
@@ -77,34 +76,6 @@ def look_at_models(capacity: Capacity) -> Inventory:
     }
     files = {name: path for name, path in (first, *fetched.items()) if path is not None}
     return Inventory(facts, files, tuple(findings))
-
-
-def kept_capacity() -> Capacity | None:
-    """What the choice of models goes by on this machine; None before anything was chosen by it."""
-    from localspec import paths
-    from localspec.runtime import survey
-
-    # Asked for without a file, it would make one.
-    return survey.capacity() if (paths.cache_dir() / "survey.json").is_file() else None
-
-
-def capacity_of(machine: Machine, memory: float | None, gpus: Mapping[str, float]) -> Capacity:
-    """What the choice of a model looks at, from facts that are known here already.
-
-    Args:
-        machine: the facts.
-        memory: bandwidth of the system's memory in bytes a second, None where it is not known.
-        gpus: the same by name of a GPU.
-    """
-    return Capacity(
-        ram=machine.memory_total,
-        vram=sum(gpu.total_bytes for gpu in machine.gpus),
-        gpus=len(machine.gpus),
-        shared=bool(machine.gpus)
-        and (sys.platform == "darwin" or all(gpu.kind == "igpu" for gpu in machine.gpus)),
-        ram_bandwidth=memory,
-        vram_bandwidth=min(gpus.values(), default=None),
-    )
 
 
 def _present(catalogue: Catalogue, capacity: Capacity) -> tuple[str, Path | None]:
