@@ -88,7 +88,7 @@ def examine(*, quick: bool = False, on_progress: Callable[[str], None] = lambda 
     library = probe.library()
     machine, places = look_at_machine(library), look_at_places()
     memory, gpus = (None, {}) if quick else look_at_bandwidths(machine, on_progress)
-    models = look_at_models(survey.capacity())
+    models = look_at_models(survey.capacity(keep=False))
     speed = look_at_passes(
         machine, library.version, models.files, memory, gpus, measure=not quick, on_progress=on_progress
     )

@@ -34,10 +34,10 @@ _CONTAINER_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 _ENVIRONMENT = ("CUDA_", "HIP_", "ROCR_", "GGML_", "ONEAPI_", "SYCL_", "LLAMA_")
 
 
-def capacity() -> Capacity:
+def capacity(*, keep: bool = True) -> Capacity:
     """What this machine has; never fails: without a usable llama.cpp it is the system's memory alone.
 
-    Takes about a second at the first time, and next to nothing then.
+    Takes about a second at the first time, and next to nothing then, unless that is not to be kept.
     """
     file, key = paths.cache_dir() / "survey.json", _key()
     kept = _read(file, key)
@@ -47,7 +47,8 @@ def capacity() -> Capacity:
     if found is None:
         # Not kept: the next one may have a llama.cpp that works.
         return Capacity(ram=system_memory())
-    _write(file, key, found)
+    if keep:
+        _write(file, key, found)
     return found
 
 
