@@ -14,6 +14,11 @@ def rate(value: float | None) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
 
 
+def estimate(value: float) -> str:
+    """Tokens per second that are expected, not measured."""
+    return f"~{value:.0f}" if value >= 9.95 else f"~{value:.1f}"
+
+
 def percent(value: float | None) -> str:
     """A share of 1."""
     return DASH if value is None else f"{value * 100:.0f} %"

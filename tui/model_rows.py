@@ -79,7 +79,7 @@ class ModelRow:
         """Where it would run; "" before that is known."""
         if self.fit is None:
             return ""
-        return self.fit.place if self.fit.fits else "too big"
+        return self.fit.place if self.fit.fits else "too large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,21 +164,23 @@ def _fetched_by_source(listed: Iterable[ModelRow]) -> Iterator[tuple[ModelEntry,
 
 def _family_row(family: Family, here: set[str], capacity: Capacity | None) -> ModelRow:
     """A family with those of its sizes that are not here."""
-    sizes = tuple(
-        _row(entry, None, None, capacity)
-        for default in family.sizes
-        for place, entry in enumerate(family.files.get(default.name) or (default,))
-        # Of other quantizations only what has been begun.
-        if entry.name not in here and (place == 0 or part_bytes(entry))
-    )
     note = f"{len(family.sizes)} size{'s' if len(family.sizes) != 1 else ''}"
     entry, fits = family.sizes[-1] if family.sizes else None, None
     if capacity is not None and family.sizes:
         choice = choose(family, capacity)
         entry = choice.entry
-        fits = Fit(PLACES[choice.place], choice.suits, choice.tokens_per_second, choice.reason)
-        if choice.suits and len(family.sizes) > 1 and entry.parameters:
-            note += f", {entry.parameters} suits"
+        fits = Fit(PLACES[choice.place], True, choice.tokens_per_second, choice.reason)
+        if choice.suits:
+            note += f", {entry.parameters} suits" if len(family.sizes) > 1 and entry.parameters else ""
+        elif (alone := fit(entry, estimated_bytes(entry), capacity)) is not None:
+            fits = replace(fits, fits=alone.fits)
+    sizes = tuple(
+        _row(file, None, None, capacity)
+        for default in family.sizes
+        for place, file in enumerate(family.files.get(default.name) or (default,))
+        # Of other quantizations only the one that suits, and what has been begun.
+        if file.name not in here and (place == 0 or file == entry or part_bytes(file))
+    )
     return ModelRow(
         f"family/{family.name}",
         family.name,

@@ -76,7 +76,7 @@ def label(
         text.append(_fitted(share, PLACE + GAP + RATE))
     else:
         rate = row.fit.rate if row.fit and row.fit.fits else None
-        shown = f"~{figures.rate(min(rate, 9999))}" if rate else figures.DASH
+        shown = figures.estimate(min(rate, 9999)) if rate else figures.DASH
         text.append(f"{row.runs_on or figures.DASH:<{PLACE}}  {shown:>{RATE}}")
     rest = width - FIXED - _name_room(width) - GAP
     if rest >= LEAST:
@@ -118,7 +118,10 @@ def details(row: ModelRow, coming: Coming | None, sentence: str, width: int, hei
     reason = row.fit.reason if row.fit is not None else ""
     told = textwrap.wrap(printable(sentence or reason), max(width, 20))[: max(height - 1, 1)]
     # What has happened is more important than where a file is from.
-    about = [line for line in (_facts(row), _where(row, width)) if line][: max(height - 1 - len(told), 0)]
+    where, room = _where(row, width), height - 1 - len(told)
+    facts = textwrap.wrap(_facts(row), max(width, 20))
+    about = [*facts[: max(room - bool(where), 1)], where] if where else facts
+    about = about[: max(room, 0)]
     text = Text(_cut(f"{printable(row.name)}  {printable(row.about)}", width), no_wrap=True)
     text.stylize("bold", 0, len(printable(row.name)))
     for line in about:
@@ -160,15 +163,23 @@ def _where(row: ModelRow, width: int) -> str:
     return figures.middle(printable(row.entry.source_text), width) if row.entry is not None else ""
 
 
-def keys_of(row: ModelRow | None, coming: Coming | None, *, unfolded: bool, folds: bool) -> str:
-    """What the keys do with a row, in words."""
+def keys_of(row: ModelRow | None, coming: Coming | None, *, inner: bool, unfolded: bool | None) -> str:
+    """What the keys do with a row, in words.
+
+    Args:
+        row: the marked one.
+        coming: whether it is on its way.
+        inner: whether it is a size of a family that can be folded.
+        unfolded: whether it is a family that is folded out; None where folding is not possible.
+    """
     words: list[str] = []
     if row is None:
         pass
     elif row.sizes:
-        words.append("← fewer" if unfolded else "→ sizes")
+        if unfolded is not None:
+            words.append("← fold" if unfolded else "→ sizes")
         if row.entry is not None:
-            words.append(f"enter use {row.entry.name}")
+            words += [f"enter use {row.entry.name}", "f8 fetch it"]
     elif coming is not None and not coming.error:
         words += ["f8 stop", "enter use it"]
     elif row.current:
@@ -180,7 +191,7 @@ def keys_of(row: ModelRow | None, coming: Coming | None, *, unfolded: bool, fold
         words += [f"enter {again} and use", f"f8 {again}"]
         if row.part:
             words.append("del discard")
-    if row is not None and folds and not row.sizes:
+    if inner:
         words.append("← fold")
     return " · ".join([*words, "esc back"])
 

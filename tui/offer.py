@@ -104,7 +104,7 @@ def _chats(path: Path) -> bool:
 
 
 def _facts(size: str, rate: float | None) -> str:
-    return f"{size}, about {figures.rate(rate)} tok/s" if rate else size
+    return f"{size}, {figures.estimate(rate)} tok/s" if rate else size
 
 
 def setting_of(model: Resolved) -> str:

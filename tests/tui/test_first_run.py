@@ -18,7 +18,7 @@ from tests.tui.scripted import Scripted, ScriptedEngine
 from tests.tui.shelves import MACHINE, REGISTRY, Fetching, opened, put_in_place, shipped
 from tui.offer import find_offer, remember_model, setting_of
 
-OFFER = "demo is a small demo model. f8 gets big-4b (2.40 GB to fetch, about 17"
+OFFER = "demo is a small demo model. f8 gets big-4b (2.40 GB to fetch, ~1"
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_a_better_model_that_is_here_is_offered_without_download(tmp_path: Path)
     found = find_offer("demo")
     assert found.entry is not None
     assert (found.entry.name, found.installed) == ("big-1b", True)
-    assert "f8 changes to big-1b (installed, about" in found.sentence
+    assert "f8 changes to big-1b (installed, ~" in found.sentence
     registry.user_file().parent.mkdir(parents=True, exist_ok=True)
     registry.user_file().write_text(f'[models.mine]\nsource = "{own.as_posix()}"\n')
     found = find_offer("demo")

@@ -9,13 +9,16 @@ from textual.widgets import Input, OptionList
 
 from localspec.messages import Generate, Load
 from localspec.models import registry, store
-from tests.models.conftest import gguf_bytes
+from tests.models.conftest import gguf_bytes, hub
+from tests.models.hub_server import Hub
 from tests.tui.helpers import Running, running
 from tests.tui.scripted import ScriptedEngine
-from tests.tui.shelves import MACHINE, Fetching, files_of, opened, put_in_place, shipped
+from tests.tui.shelves import MACHINE, REGISTRY, Fetching, files_of, opened, put_in_place, shipped
 from tui.model_rows import part_bytes, read_shelf
 from tui.screens.models import ModelsScreen
 from tui.state import Phase
+
+__all__ = ["hub"]  # a fixture
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ def test_installed_ones_come_first_and_families_fold(target: Path) -> None:
     assert [row.id for row in shelf.available] == ["family/big", "demo", "single"]
     big = shelf.available[0]
     assert [row.id for row in big.sizes] == ["big-70b", "big-4b", "big-1b"]
-    assert [row.runs_on for row in big.sizes] == ["too big", "CPU", "CPU"]
+    assert [row.runs_on for row in big.sizes] == ["too large", "CPU", "CPU"]
     assert big.entry is not None
     assert big.entry.name == "big-4b"
     assert shelf.free
@@ -109,7 +112,7 @@ async def test_sizes_unfold_and_the_filter_narrows(target: Path) -> None:
         assert "3 sizes, 4B suits" in line_of(screen, "family/big")
         await app.pilot.press("down", "down", "right")
         assert listed(screen)[2:6] == ["family/big", "big-70b", "big-4b", "big-1b"]
-        assert "too big" in line_of(screen, "big-70b")
+        assert "too large" in line_of(screen, "big-70b")
         assert "~" in line_of(screen, "big-4b")
         await app.pilot.press("down")
         assert "does not fit" in said(screen)
@@ -275,6 +278,63 @@ async def test_a_model_is_fetched_and_used_while_the_chat_goes_on(target: Path, 
         await app.pilot.press("enter")
         fetching.deliver.add("single")
         await app.until(lambda: app.chat.setup.name == "single")
+
+
+async def test_a_family_is_fetched_in_the_size_that_suits(target: Path, fetching: Fetching) -> None:
+    async with running(files=files_of(target)) as app:
+        await app.ready()
+        screen = await opened(app)
+        await app.until(lambda: "CPU" in line_of(screen, "family/big"))
+        await app.pilot.press("down", "down")
+        assert "f8 fetch it" in keys(screen)
+        await app.pilot.press("f8")
+        await app.until(lambda: "41 %" in line_of(screen, "big-4b"))
+        assert "f8 stop" in keys(screen)
+        fetching.deliver.add("big-4b")
+        await app.until(lambda: "big-4b" in [row.id for row in screen._shelf.installed])
+        await typed(app, "big")
+        await app.pilot.press("down", "f8")
+        assert "big-4b is here already" in said(screen)
+
+
+async def test_what_there_is_no_room_for_is_asked_for_twice(target: Path, fetching: Fetching) -> None:
+    async with running(files=files_of(target)) as app:
+        await app.ready()
+        screen = await opened(app)
+        await app.until(lambda: "CPU" in line_of(screen, "family/big"))
+        await typed(app, "big-70b")
+        for key in ("enter", "f8"):
+            await app.pilot.press(key)
+            assert app.app.screen is screen
+            assert f"{key} again: fetch it all the same" in said(screen)
+        await app.pilot.press("escape")
+        assert app.app.screen is screen
+        assert fetching.asked == []
+        await app.pilot.press("f8", "f8")
+        await app.until(lambda: fetching.asked == ["big-70b"])
+
+
+async def test_a_real_download_is_stopped_and_continued(
+    hub: Hub, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = gguf_bytes(tensors=(("token_embd.weight", (64 * 1024, 8), 8),))
+    hub.publish("o/single", {"single.gguf": whole})
+    hub.holds["single.gguf"] = 200_000
+    shipped(tmp_path, monkeypatch, REGISTRY.replace("2000000000", str(len(whole))))
+    async with running(files=files_of(target)) as app:
+        await app.ready()
+        screen = await opened(app)
+        await typed(app, "single")
+        await app.pilot.press("f8")
+        await app.until(lambda: "% ━" in line_of(screen, "single"), 20)
+        await app.pilot.press("f8")
+        await app.until(lambda: "is here" in line_of(screen, "single"), 20)
+        hub.holds.clear()
+        hub.released.set()
+        await app.pilot.press("f8")
+        await app.until(lambda: "single" in [row.id for row in screen._shelf.installed], 20)
+        assert store.fetched(registry.find_entry("single"))
+    assert any(wanted for wanted in hub.asked("single.gguf")), "it did not begin anew"
 
 
 # --- choosing ---------------------------------------------------------------------------------------

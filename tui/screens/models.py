@@ -66,8 +66,8 @@ class ModelsScreen(Screen[str | None]):
         self._unfolded: set[str] = set()
         self._drawn: set[str] = set()
         self._looking = True
-        # The row that is removed if the key is pressed again, and what was said of which row.
-        self._doomed = ""
+        # The row and the key that does something if it is pressed again; what was said of which row.
+        self._asked: tuple[str, str] = ("", "")
         self._said: tuple[str, str] = ("", "")
 
     def compose(self) -> ComposeResult:
@@ -143,7 +143,7 @@ class ModelsScreen(Screen[str | None]):
 
     def on_input_changed(self) -> None:
         """Narrow the list."""
-        self._doomed, self._said = "", ("", "")
+        self._asked = self._said = ("", "")
         self._fill()
 
     def on_input_submitted(self) -> None:
@@ -163,14 +163,14 @@ class ModelsScreen(Screen[str | None]):
     def on_option_list_option_highlighted(self) -> None:
         """Tell about what is marked."""
         row = self._marked
-        if row is None or row.id != self._doomed:
-            self._doomed = ""
+        if row is None or row.id != self._asked[0]:
+            self._asked = ("", "")
         self._show_marked()
 
     def action_back(self) -> None:
-        """Forget about removing; else go back to the chat. What is fetched goes on."""
-        if self._doomed:
-            self._say(self._doomed, "")
+        """Take a question for no; else go back to the chat. What is fetched goes on."""
+        if self._asked[0]:
+            self._say(self._asked[0], "")
         else:
             self.dismiss(None)
 
@@ -205,13 +205,23 @@ class ModelsScreen(Screen[str | None]):
             self._say(row.id, words if stopped else "It is not stopped: the chat has no other model yet.")
             self.read()
         elif row.sizes:
-            self._say(row.id, "→ shows its sizes; choose one of them to fetch.")
+            self._fetch_size(row, row.entry)
         elif row.path is not None:
             self._say(row.id, "It is here already; enter uses it.")
-        else:
+        elif self._sure(row, "f8"):
             self._said = ("", "")
             self._library.fetch(row.entry)
         self._follow()
+
+    def _fetch_size(self, family: ModelRow, entry: ModelEntry) -> None:
+        """Fetch the size of a family that suits this machine, in its own row."""
+        size = next((one for one in family.sizes if one.entry == entry), None)
+        if size is None:
+            self._say(family.id, f"{entry.name} is here already; enter uses it.")
+        elif self._sure(family, "f8"):
+            self._library.fetch(entry)
+            self._unfolded.add(family.id)
+            self._fill(mark=size.id)
 
     def action_remove(self) -> None:
         """Remove a file, asked for twice."""
@@ -231,12 +241,12 @@ class ModelsScreen(Screen[str | None]):
                 "This file was not fetched by localspec, which leaves it alone; "
                 f"`localspec models rm {row.name}` takes it off the list.",
             )
-        elif self._doomed != row.id:
+        elif self._asked != (row.id, "del"):
             freed = readable_size(store.size_on_disk(row.entry))
             shared = store.shared_file(row.entry)
             kept = " The file itself stays in the cache of huggingface_hub." if shared else ""
             self._say(row.id, f"Remove {row.name} and free {freed}? del again: yes, esc: no.{kept}")
-            self._doomed = row.id
+            self._asked = (row.id, "del")
         else:
             self._remove(row, row.entry)
 
@@ -255,10 +265,20 @@ class ModelsScreen(Screen[str | None]):
         if self._library.coming_of(row) is None and row.path is not None and not row.path.is_file():
             self._say(row.id, f"The file is gone from {row.path.parent}.")
             self.read()
+        elif row.path is None and not self._sure(row, "enter"):
+            return
         elif row.entry is not None and row.sizes:
             self.dismiss(row.entry.name)
         else:
             self.dismiss(str(row.path) if row.entry is None else row.name)
+
+    def _sure(self, row: ModelRow, key: str) -> bool:
+        """Whether a model is to be fetched: one that there is no room for only if it is asked for twice."""
+        if row.fit is None or row.fit.fits or self._asked == (row.id, key):
+            return True
+        self._say(row.id, f"{row.fit.reason} {key} again: fetch it all the same, esc: no.")
+        self._asked = (row.id, key)
+        return False
 
     def _fold(self, family: str, fold: bool) -> None:
         (self._unfolded.discard if fold else self._unfolded.add)(family)
@@ -353,7 +373,7 @@ class ModelsScreen(Screen[str | None]):
 
     def _say(self, row_id: str, sentence: str) -> None:
         """Say something of a row, or of all: "" for none; it stays until another row is marked."""
-        self._doomed = ""
+        self._asked = ("", "")
         self._said = (row_id, sentence)
         self._show_marked()
 
@@ -372,7 +392,10 @@ class ModelsScreen(Screen[str | None]):
             empty = LOOKING if self._looking else "no model of that name"
             panel.update(Text(printable(sentence or empty)))
         text = self.query_one("#models-filter", Input).value
-        folded_out = row is not None and row.id in self._unfolded
-        inner = row is not None and bool(self._family_of.get(row.id)) and not text
-        keys = keys_of(row, coming, unfolded=folded_out, folds=inner)
+        keys = keys_of(
+            row,
+            coming,
+            inner=row is not None and bool(self._family_of.get(row.id)) and not text,
+            unfolded=None if row is None or text else row.id in self._unfolded,
+        )
         self.query_one("#models-keys", Static).update(Text(keys, no_wrap=True, overflow="ellipsis"))
