@@ -8,7 +8,7 @@ from pathlib import Path
 from localspec.drafters import Drafter
 from localspec.drafters.bridge import TextBridge
 from localspec.drafters.model import ModelDrafter
-from localspec.errors import IncompatibleError
+from localspec.errors import IncompatibleError, LocalspecError
 from localspec.messages import DraftModelInfo
 from localspec.models.compat import (
     Compatibility,
@@ -42,11 +42,13 @@ class DraftModels:
         self._options = options
         self._progress = progress
         self._loaded: dict[str, tuple[LoadedModel, Compatibility]] = {}
+        self._left_out: dict[str, str] = {}
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said about the models that are loaded, in a sentence each."""
-        return [note for loaded, fit in self._loaded.values() for note in (fit.note, loaded.note) if note]
+        """What is to be said about the models that are loaded or were left out, in a sentence each."""
+        loaded = [note for loaded, fit in self._loaded.values() for note in (fit.note, loaded.note) if note]
+        return [*loaded, *self._left_out.values()]
 
     @property
     def infos(self) -> tuple[DraftModelInfo, ...]:
@@ -73,7 +75,8 @@ class DraftModels:
             NotEnoughMemoryError: it does not fit beside the target.
         """
         if name not in self._loaded:
-            self._loaded[name] = self._load(Path(options.files[name]), options)
+            files = {**options.companions, **options.files}
+            self._loaded[name] = self._load(Path(files[name]), options)
         loaded, fit = self._loaded[name]
         loaded.context.clear()
         model = self._target.model
@@ -91,6 +94,26 @@ class DraftModels:
         if same:
             return inner
         return TextBridge(inner, target=model, draft=loaded.model)
+
+    def companion(self, name: str, options: DraftOptions) -> Drafter | None:
+        """As `drafter`, for a model that nobody asked for: None where it cannot be had or would be slow.
+
+        `notes` then says why. A draft model on the CPU beside a target on a GPU costs more than it saves.
+        """
+        if name in self._left_out:
+            return None
+        try:
+            drafter = self.drafter(name, options)
+        except LocalspecError as error:
+            self._left_out[name] = f"{name} does not draft along: {error}"
+            return None
+        loaded, target = self._loaded[name][0], self._target
+        if target.gpu_layers > 0 and loaded.gpu_layers <= loaded.model.layers:
+            drafter.close()
+            self._loaded.pop(name)[0].close()
+            self._left_out[name] = f"{name} does not draft along: the GPU has no room for all of it."
+            return None
+        return drafter
 
     def keep_only(self, names: tuple[str, ...]) -> None:
         """Free all models but these."""

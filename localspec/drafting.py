@@ -196,8 +196,15 @@ class Drafting:
         self.check(options, verify or self._verify)
         self._recall(options)
         models = self._models
-        model = None if models is None else lambda name: models.drafter(name, options)
-        return GuardedDrafter(make_drafter(options, self._memory, model), self._vocabulary)
+        if models is None:
+            return GuardedDrafter(make_drafter(options, self._memory), self._vocabulary)
+        made = make_drafter(
+            options,
+            self._memory,
+            lambda name: models.drafter(name, options),
+            lambda name: models.companion(name, options),
+        )
+        return GuardedDrafter(made, self._vocabulary)
 
     def _recall(self, options: DraftOptions) -> None:
         """Read what is remembered, where a drafter has use for it."""

@@ -14,7 +14,7 @@ from localspec.calibration.loading import pass_costs
 from localspec.chat.template import ChatTemplate
 from localspec.constrained import ConstrainedSampler
 from localspec.draft_models import DraftModels
-from localspec.drafters import models_of
+from localspec.drafters import models_in
 from localspec.drafting import Drafting, memory_of
 from localspec.errors import BadLogitsError, EngineError, PromptTooLongError, UsageError
 from localspec.logprobs import check_logprobs
@@ -204,7 +204,7 @@ class Engine:
             self.session.use_drafter(self._drafting.use(options))
         finally:
             # Models of the drafter before, which is closed by now, or of one that could not be made.
-            self._models.keep_only(models_of(self._drafting.options.spec))
+            self._models.keep_only(models_in(self._drafting.options))
         self.session.controller = self._drafting.controller()
         return self.speculation
 
@@ -238,7 +238,7 @@ class Engine:
                 stack.enter_context(self._drafting.lend(self.session, request.trial))
             else:
                 # What trials have needed.
-                self._models.keep_only(models_of(self._drafting.options.spec))
+                self._models.keep_only(models_in(self._drafting.options))
             return self._answer(request, sampler, emit, cancelled)
 
     def weigh(self, request: Weigh, cancelled: Callable[[], bool] = lambda: False) -> Weighed:

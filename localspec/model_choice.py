@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from localspec.models import choose, registry, store
 from localspec.models.choose import Choice
 from localspec.models.entries import ModelEntry
 from localspec.models.registry import Resolved
+from localspec.models.split import size_on_disk
 
-__all__ = ["best_choice", "choice_of", "chosen_note", "find_entry", "resolve", "resolve_draft"]
+__all__ = [
+    "best_choice",
+    "choice_of",
+    "chosen_note",
+    "companions_of",
+    "find_entry",
+    "resolve",
+    "resolve_draft",
+]
+
+_TIMES_SMALLER = 6
+"""A draft model that nobody asked for has to be this much smaller than its target."""
 
 
 def resolve(name_or_path: str) -> Resolved:
@@ -55,6 +69,28 @@ def chosen_note(name: str) -> str:
     """
     choice = choice_of(name)
     return "" if choice is None else f"{name.strip()}: {choice.reason}"
+
+
+def companions_of(model: Resolved, path: Path) -> dict[str, Path]:
+    """The installed draft model for `model`, whose file is `path`: its name and file; empty without one.
+
+    Those made for it come first, then the smallest of its family. One that is too large to be quick is none.
+
+    Raises:
+        UsageError: an unusable `models.toml`.
+    """
+    entry = model.entry
+    if entry is None:
+        return {}
+    known = registry.entries()
+    family = [one for one in known.values() if entry.family and one.family == entry.family]
+    family.sort(key=choose.estimated_bytes)
+    for name in dict.fromkeys([*entry.drafts, *(one.name for one in family)]):
+        one = known.get(name)
+        file = store.fetched(one) if one is not None else None
+        if file is not None and size_on_disk(file) * _TIMES_SMALLER <= size_on_disk(path):
+            return {name: file}
+    return {}
 
 
 def best_choice() -> Choice | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from localspec.drafters import METHODS, members_of, models_of
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.model_choice import resolve_draft
+from localspec.model_choice import companions_of, resolve_draft
 from localspec.models import registry, store
 from localspec.models.gguf import read_header
 from localspec.models.progress import OnProgress
@@ -24,7 +24,8 @@ class ModelFiles:
 
     Attributes:
         path: the target's file.
-        options: how to load it; `draft.files` names the file of every draft model of `draft.spec`.
+        options: how to load it; `draft.files` names the file of every draft model of `draft.spec`, and
+            `draft.companions` those of installed ones that suit the target.
         notes: what users should know, such as a draft model that could not be fetched; a sentence each.
     """
 
@@ -65,7 +66,9 @@ class WantedFiles:
             UsageError: a path is not valid UTF-8, which llama.cpp needs.
         """
         path = file_of(self.model, on_progress)
-        options, notes = self.options, list(self.notes)
+        joining = {name: str(file) for name, file in companions_of(self.model, path).items()}
+        options = replace(self.options, draft=replace(self.options.draft, companions=joining))
+        notes = list(self.notes)
         for name, resolved in self.drafts.items():
             try:
                 file_of(resolved, on_progress)

@@ -322,6 +322,8 @@ class DraftOptions:
 
     Attributes:
         files: for each member of `spec` that is a draft model, the path of its GGUF file.
+        companions: installed draft models, files by name, that "auto" takes in where they can be loaded and
+            lie where the target does; one that cannot is left out.
         window: tokens of context that a draft model looks back on; None: as many as the target.
         gpu_layers: layers of a draft model on the GPU; None offloads all that fit beside the target.
     """
@@ -335,6 +337,7 @@ class DraftOptions:
     leaves: int = 1
     policy: str = "cost"
     files: dict[str, str] = field(default_factory=dict, hash=False)
+    companions: dict[str, str] = field(default_factory=dict, hash=False)
     window: int | None = None
     gpu_layers: int | None = None
 

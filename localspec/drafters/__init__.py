@@ -29,6 +29,7 @@ __all__ = [
     "has_probs",
     "make_drafter",
     "members_of",
+    "models_in",
     "models_of",
     "remembers",
 ]
@@ -48,6 +49,9 @@ METHODS: dict[str, Callable[[DraftOptions, Memory | None], Drafter]] = {
 DEFAULT_LENGTH = 8
 """Draft tokens a step of a fixed length where the user gives no `--draft-length`."""
 
+_TAKES_COMPANIONS = "auto"
+"""Whoever names a drafter gets that one; left to itself, localspec takes what is installed."""
+
 LONGEST = 48
 """Draft tokens a step at most where a policy chooses and the user gives no `--draft-length`."""
 
@@ -66,6 +70,12 @@ def members_of(spec: str) -> tuple[str, ...]:
 def models_of(spec: str) -> tuple[str, ...]:
     """Those members of `spec` that are no method: draft models."""
     return tuple(member for member in members_of(spec) if member not in METHODS)
+
+
+def models_in(options: DraftOptions) -> tuple[str, ...]:
+    """All draft models of `options`: those that it asks for, and those that may join them."""
+    joining = options.companions if options.spec == _TAKES_COMPANIONS else ()
+    return (*models_of(options.spec), *joining)
 
 
 def check_spec(options: DraftOptions) -> None:
@@ -104,6 +114,7 @@ def make_drafter(
     options: DraftOptions,
     memory: Memory | None = None,
     model: Callable[[str], Drafter] | None = None,
+    companion: Callable[[str], Drafter | None] | None = None,
 ) -> Drafter:
     """The drafter that `options` names; raises `UsageError` for an unknown one.
 
@@ -111,6 +122,7 @@ def make_drafter(
         options: which one, and its settings.
         memory: earlier replies, for methods that draft from them.
         model: makes the drafter of a member that is a draft model; None where there can be none.
+        companion: the same for one that may join, or None if it cannot.
     """
     check_spec(options)
     made: list[Drafter] = []
@@ -121,4 +133,6 @@ def make_drafter(
             made.append(model(member))
         else:
             raise UsageError(f"Draft models such as '{member}' cannot be used here; use another --draft.")
+    if companion is not None and options.spec == _TAKES_COMPANIONS:
+        made += [joined for name in options.companions if (joined := companion(name)) is not None]
     return made[0] if len(made) == 1 else CascadeDrafter(made)

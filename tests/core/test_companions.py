@@ -1,0 +1,86 @@
+"""Installed draft models that `--draft auto` takes in by itself."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from localspec.drafters import make_drafter, models_in
+from localspec.drafters.cascade import CascadeDrafter
+from localspec.drafters.suffix import SuffixDrafter
+from localspec.engine import Engine
+from localspec.messages import Event, Generate, Step
+from localspec.model_choice import companions_of
+from localspec.model_files import WantedFiles
+from localspec.models import registry
+from localspec.testing import OracleDrafter
+from localspec.types import DraftOptions, EngineOptions, SamplingParams
+
+QUESTION = "Repeat after me: the quick brown fox jumps over the lazy dog. The quick brown fox"
+
+
+def options(spec: str, **companions: str) -> DraftOptions:
+    return DraftOptions(spec, companions=companions)
+
+
+def test_auto_takes_them_in_and_nobody_else_does() -> None:
+    def companion(name: str) -> OracleDrafter:
+        assert name == "small"
+        return OracleDrafter([])
+
+    assert isinstance(make_drafter(options("auto", small="x"), companion=companion), CascadeDrafter)
+    assert isinstance(make_drafter(options("suffix", small="x"), companion=companion), SuffixDrafter)
+    assert models_in(options("auto", small="x")) == ("small",)
+    assert models_in(options("suffix", small="x")) == ()
+
+
+def test_one_that_cannot_be_had_is_left_out() -> None:
+    drafter = make_drafter(options("auto", small="x"), companion=lambda name: None)
+    assert isinstance(drafter, SuffixDrafter)
+
+
+def test_installed_ones_of_the_family_that_are_small_enough(tmp_path: Path) -> None:
+    sizes = {"big": 6_000_000, "middle": 1_100_000, "small": 1_000_000, "stranger": 10_000, "gone": 0}
+    registry.user_file().parent.mkdir(parents=True, exist_ok=True)
+    with registry.user_file().open("w") as file:
+        for name, size in sizes.items():
+            path = tmp_path / f"{name}.gguf"
+            if size:
+                path.write_bytes(b"\0" * size)
+            family = "others" if name == "stranger" else "ours"
+            file.write(f'[models.{name}]\nsource = "{path}"\nfamily = "{family}"\n')
+    found = companions_of(registry.resolve("big"), tmp_path / "big.gguf")
+    assert found == {"small": tmp_path / "small.gguf"}
+    assert companions_of(registry.resolve("middle"), tmp_path / "middle.gguf") == {}
+    assert companions_of(registry.resolve(str(tmp_path / "big.gguf")), tmp_path / "big.gguf") == {}
+    files = WantedFiles(registry.resolve("big"), EngineOptions()).find()
+    assert files.options.draft.companions == {"small": str(tmp_path / "small.gguf")}
+
+
+@pytest.mark.model
+def test_the_engine_drafts_with_one_and_says_why_another_does_not(smollm2_path: Path, tmp_path: Path) -> None:
+    twin = shutil.copy(smollm2_path, tmp_path / "twin.gguf")
+    replies = []
+    for companions in ({"twin": str(twin)}, {"gone": str(tmp_path / "gone.gguf")}):
+        draft = DraftOptions("auto", policy="fixed:3", companions=companions)
+        engine = Engine(smollm2_path, "smollm2", EngineOptions(context=512, threads=2, draft=draft))
+        try:
+            seen: list[Event] = []
+            request = Generate(1, prompt=QUESTION, sampling=SamplingParams(temperature=0), max_tokens=24)
+            replies.append(engine.generate(request, seen.append).reply.token_ids)
+            sources = {step.stats.source for step in seen if isinstance(step, Step)}
+            names = [model.name for model in engine.info.draft_models]
+            notes = engine.take_notes()
+            if "twin" in companions:
+                assert names == ["twin"]
+                assert any("twin" in source for source in sources)
+                assert not notes
+            else:
+                assert not names
+                assert notes
+                assert all("gone does not draft along" in note for note in notes)
+        finally:
+            engine.close()
+    assert replies[0] == replies[1]
