@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from localspec.chat.store import ConversationRow, Store
+from localspec.chat.rows import ConversationRow, MessageRow, title_of
+from localspec.chat.store import Store
 from localspec.errors import StorageError
 from localspec.messages import Reply
 from localspec.stats.metrics import Tally
 from localspec.types import ChatMessage
 from tui.markdown.fences import last_fence
 
+__all__ = ["Conversation", "Message", "Parts", "partial_stats", "reply_stats", "title_of"]
+
 SAVE_EVERY = 0.5
 """Seconds between two writes of a growing reply: what a crash may lose."""
-
-TITLE_LENGTH = 60
 
 T = TypeVar("T")
 
@@ -26,13 +27,23 @@ Status = Literal["streaming", "complete", "cancelled", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn as it is shown; `stats` is what its footer says."""
+    """One turn as it is shown.
+
+    Attributes:
+        role, text, status: who says what, and whether that is all.
+        stats: what its footer says.
+        row_id: the store's id, None where it is not kept.
+        version: which of the messages in this place it is, from 1.
+        versions: how many there are.
+    """
 
     role: Literal["user", "assistant"]
     text: str
     status: Status = "complete"
     stats: dict[str, Any] | None = None
     row_id: int | None = None
+    version: int = 1
+    versions: int = 1
 
 
 class Conversation:
@@ -90,12 +101,21 @@ class Conversation:
             return False
         self._row = row
         self._system_prompt = row.system_prompt
-        self.messages = [
-            Message(_role(message.role), message.content, _status(message.status), message.stats, message.id)
-            for message in self._store.messages(conversation_id)
-            if message.role in ("user", "assistant")
-        ]
+        self._read(row.id)
         return True
+
+    def refresh(self) -> bool:
+        """Take over what was changed elsewhere, such as the title; False when it was deleted there."""
+        row = self._row
+        if row is None:
+            return True
+        try:
+            found = self._store.get(row.id)
+        except StorageError:
+            # Nothing is known to be otherwise; the next write says what is wrong.
+            return True
+        self._row = found or row
+        return found is not None
 
     def ask(self, text: str) -> None:
         """Add a user message and the empty reply that will answer it."""
@@ -108,6 +128,38 @@ class Conversation:
         self._add(Message("user", text))
         self._add(Message("assistant", "", "streaming"))
         self._saved_at = self._clock()
+
+    def edit(self, index: int, text: str) -> None:
+        """Ask something else in the place of the question at `index`; the old branch is kept beside it."""
+        self._replace(index, Message("user", text))
+        self._add(Message("assistant", "", "streaming"))
+        self._saved_at = self._clock()
+
+    def regenerate(self, index: int) -> None:
+        """Begin another reply in the place of the one at `index`; the old branch is kept beside it."""
+        self._replace(index, Message("assistant", "", "streaming"))
+        self._saved_at = self._clock()
+
+    def switch(self, index: int, step: int) -> bool:
+        """Show the branch of another message in the place of the one at `index`.
+
+        Args:
+            index: of `messages`.
+            step: 1 for the next younger one, -1 for the next older one.
+
+        Returns:
+            Whether there is such a branch; it stays the one that is shown, in other windows too.
+        """
+        row, asked = self._row, self.messages[index].row_id
+        if row is None or asked is None:
+            return False
+        siblings = self._try(lambda: self._store.siblings(asked)) or []
+        ids = [sibling.id for sibling in siblings]
+        place = ids.index(asked) + step if asked in ids else -1
+        if not 0 <= place < len(ids):
+            return False
+        self._try(lambda: self._activate(row.id, ids[place]))
+        return True
 
     def grow(self, text: str) -> None:
         """Add text to the reply; written to the store every `SAVE_EVERY` seconds."""
@@ -167,21 +219,48 @@ class Conversation:
     def _replies(self) -> Iterator[str]:
         return (m.text for m in reversed(self.messages) if m.role == "assistant" and m.text)
 
+    def _read(self, conversation_id: int) -> None:
+        self.messages = [
+            Message(
+                _role(message.role),
+                message.content,
+                _status(message.status),
+                message.stats,
+                message.id,
+                message.version,
+                message.versions,
+            )
+            for message in self._store.messages(conversation_id)
+            if message.role in ("user", "assistant")
+        ]
+
+    def _activate(self, conversation_id: int, message_id: int) -> None:
+        self._store.activate(message_id)
+        self._read(conversation_id)
+
+    def _replace(self, index: int, message: Message) -> None:
+        """Put a message in the place of another one, and nothing behind it."""
+        old = self.messages[index].row_id
+        row: MessageRow | None = None
+        if old is not None:
+            row = self._try(lambda: self._store.add_sibling(old, message.text, status=message.status))
+        del self.messages[index:]
+        self.messages.append(_kept(message, row))
+
     def _add(self, message: Message) -> None:
         last = self.messages[-1].row_id if self.messages else None
-        row_id: int | None = None
+        row: MessageRow | None = None
         if self._row is not None:
             conversation_id = self._row.id
             row = self._try(
-                # After the newest one, whoever wrote it: opened again, the conversation has all of them.
+                # What others wrote below the last message comes first: opened again, all of it is there.
                 lambda: self._store.add_message(
-                    conversation_id, message.role, message.text, status=message.status
+                    conversation_id, message.role, message.text, after=last, status=message.status
                 )
             )
-            row_id = row.id if row else None
             if row and last is not None and row.parent_id != last:
                 self._on_company()
-        self.messages.append(replace(message, row_id=row_id))
+        self.messages.append(_kept(message, row))
 
     def _update(self, message: Message, **changes: Any) -> None:
         row_id = message.row_id
@@ -198,10 +277,10 @@ class Conversation:
             return None
 
 
-def title_of(text: str) -> str:
-    """A title made of a message's first words."""
-    words = " ".join(text.split())
-    return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
+def _kept(message: Message, row: MessageRow | None) -> Message:
+    if row is None:
+        return message
+    return replace(message, row_id=row.id, version=row.version, versions=row.versions)
 
 
 class Parts(TypedDict):

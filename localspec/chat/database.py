@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from localspec.chat.search_index import ensure_index, is_index_damage, mend_index
 from localspec.errors import StorageError
 from localspec.paths import ensure
 
-VERSION = 2
+VERSION = 3
 BUSY_SECONDS = 3.0
 IN_MEMORY = Path(":memory:")
 
@@ -52,7 +53,13 @@ ALTER TABLE conversation ADD COLUMN uid TEXT NOT NULL DEFAULT '';
 UPDATE conversation SET uid = lower(hex(randomblob(8)))
 """
 
-MIGRATIONS = (_SCHEMA, _UID)
+# The last message of the branch that is shown; until now that was the newest one.
+_ACTIVE = """
+ALTER TABLE conversation ADD COLUMN active_id INTEGER;
+UPDATE conversation SET active_id = (SELECT max(id) FROM message WHERE conversation_id = conversation.id)
+"""
+
+MIGRATIONS = (_SCHEMA, _UID, _ACTIVE)
 """Script number n brings a database from version n to n + 1."""
 
 _END_STREAMS = (
@@ -117,6 +124,8 @@ def explained(error: sqlite3.Error, path: Path) -> StorageError:
         )
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StorageError(f"{path} is locked by another program; close that one and try again.")
+    if is_index_damage(error):
+        return StorageError(f"The search index in {path} was damaged and has been mended; try again.")
     if _is_damage(error):
         return StorageError(f"The database {path} is damaged; move it away to start with a new one.")
     return StorageError(
@@ -152,6 +161,7 @@ def _open(path: Path) -> sqlite3.Connection:
         # With a write-ahead log the death of a process loses nothing at this level, only a power cut may.
         database.execute("PRAGMA synchronous = NORMAL")
         _migrate(database, path)
+        ensure_index(database)
         _end_abandoned_streams(database)
     except BaseException:
         database.close()
@@ -203,7 +213,14 @@ def _end_abandoned_streams(database: sqlite3.Connection) -> None:
     """Mark replies as cancelled whose writer is gone; a live app's own are left alone."""
     writers = database.execute("SELECT DISTINCT writer FROM message WHERE status = 'streaming'").fetchall()
     gone = [(writer,) for (writer,) in writers if not _is_alive(writer)]
-    if gone:
+    if not gone:
+        return
+    try:
+        database.executemany(_END_STREAMS, gone)
+    except sqlite3.DatabaseError as error:
+        if not is_index_damage(error):
+            raise
+        mend_index(database)
         database.executemany(_END_STREAMS, gone)
 
 

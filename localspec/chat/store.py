@@ -7,93 +7,44 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from localspec.chat.database import IN_MEMORY, explaining, open_database, open_private, process_mark
+from localspec.chat.database import (
+    IN_MEMORY,
+    explained,
+    explaining,
+    open_database,
+    open_private,
+    process_mark,
+)
+from localspec.chat.rows import REMEMBERED, ConversationRow, MessageRow, Role, Status, Tree
+from localspec.chat.search import Found, matching_messages, snippet_of, title_matches, words_of
+from localspec.chat.search_index import is_index_damage, mend_index
+from localspec.chat.statements import (
+    ACTIVATE,
+    ACTIVE_PATH,
+    ADD_CONVERSATION,
+    ADD_MESSAGE,
+    CONVERSATION,
+    COUNT_CHILDREN,
+    LEAF,
+    NEWEST_BELOW,
+    PUT_CONVERSATION,
+    PUT_MESSAGE,
+    SIBLINGS,
+    TOUCH,
+    TREE_MESSAGES,
+    UPDATE_MESSAGE,
+)
 from localspec.errors import StorageError
 from localspec.paths import data_dir
 
-Role = Literal["system", "user", "assistant"]
-Status = Literal["streaming", "complete", "cancelled", "failed"]
+__all__ = ["ConversationRow", "Found", "MessageRow", "Role", "Status", "Store", "Tree"]
 
-_REMEMBERED = "chat-"
-
-_CONVERSATION = """
-SELECT id, title, model, created, updated, system_prompt,
-    (SELECT count(*) FROM message WHERE conversation_id = conversation.id), uid
-FROM conversation
-"""
-
-# The newest message is always a leaf, so the active path is the way from it to its root.
-_ACTIVE_PATH = """
-WITH RECURSIVE path (id, parent_id, depth) AS (
-    SELECT id, parent_id, 0 FROM message
-    WHERE id = (SELECT max(id) FROM message WHERE conversation_id = ?)
-    UNION ALL
-    SELECT message.id, message.parent_id, depth + 1 FROM path JOIN message ON message.id = path.parent_id
-)
-SELECT message.id, conversation_id, message.parent_id, role, content, status, created, stats
-FROM path JOIN message ON message.id = path.id ORDER BY depth DESC
-"""
-
-_ADD_CONVERSATION = """
-INSERT INTO conversation (title, model, system_prompt, created, updated, uid) VALUES (?, ?, ?, ?, ?, ?)
-"""
-
-_ADD_MESSAGE = """
-INSERT INTO message (conversation_id, parent_id, role, content, status, writer, created)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-"""
-
-# What is given is changed; the writer follows the status.
-_UPDATE_MESSAGE = """
-UPDATE message SET
-    content = coalesce(:content, content),
-    writer = CASE WHEN :status IS NULL THEN writer ELSE :writer END,
-    status = coalesce(:status, status),
-    stats = coalesce(:stats, stats)
-WHERE id = :id
-"""
-
-_TOUCH = """
-UPDATE conversation SET updated = :now WHERE id = (SELECT conversation_id FROM message WHERE id = :message)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationRow:
-    """One conversation; `created` and `updated` are Unix times in seconds, `uid` is unique anywhere."""
-
-    id: int
-    title: str
-    model: str
-    created: float
-    updated: float
-    system_prompt: str
-    message_count: int
-    uid: str
-
-    @property
-    def memory_name(self) -> str:
-        """What its replies are remembered under; empty where an older localspec has made the row."""
-        return f"{_REMEMBERED}{self.uid}" if self.uid else ""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageRow:
-    """One message; `created` is a Unix time in seconds, `stats` the JSON object that was kept with it."""
-
-    id: int
-    conversation_id: int
-    parent_id: int | None
-    role: Role
-    content: str
-    status: Status
-    created: float
-    stats: dict[str, Any] | None
+_GONE = "This conversation was deleted meanwhile; start a new one."
 
 
 class Store:
@@ -129,14 +80,14 @@ class Store:
         """A new, empty conversation."""
         now, uid = time.time(), secrets.token_hex(8)
         with explaining(self.path):
-            cursor = self._database.execute(_ADD_CONVERSATION, (title, model, system_prompt, now, now, uid))
+            cursor = self._database.execute(ADD_CONVERSATION, (title, model, system_prompt, now, now, uid))
         return ConversationRow(_new_id(cursor), title, model, now, now, system_prompt, 0, uid)
 
     def conversations(self, limit: int = 100) -> list[ConversationRow]:
         """The `limit` conversations that were written to last, newest first."""
         with explaining(self.path):
             rows = self._database.execute(
-                _CONVERSATION + "ORDER BY updated DESC, id DESC LIMIT ?", (limit,)
+                CONVERSATION + "ORDER BY updated DESC, id DESC LIMIT ?", (limit,)
             ).fetchall()
         return [ConversationRow(*row) for row in rows]
 
@@ -147,20 +98,44 @@ class Store:
     def get(self, conversation_id: int) -> ConversationRow | None:
         """One conversation, None when there is none with this id."""
         with explaining(self.path):
-            row = self._database.execute(_CONVERSATION + "WHERE id = ?", (conversation_id,)).fetchone()
+            row = self._database.execute(CONVERSATION + "WHERE id = ?", (conversation_id,)).fetchone()
         return ConversationRow(*row) if row else None
 
     def remembered_as(self, name: str) -> ConversationRow | None:
         """The conversation whose replies are remembered under `name`, None when it is gone."""
         with explaining(self.path):
-            uid = name.removeprefix(_REMEMBERED)
-            row = self._database.execute(_CONVERSATION + "WHERE uid = ? AND uid != ''", (uid,)).fetchone()
+            uid = name.removeprefix(REMEMBERED)
+            row = self._database.execute(CONVERSATION + "WHERE uid = ? AND uid != ''", (uid,)).fetchone()
         return ConversationRow(*row) if row else None
 
-    def messages(self, conversation_id: int) -> list[MessageRow]:
-        """The active path, oldest first: from the first message to the newest one."""
+    def search(self, text: str, limit: int = 100) -> list[Found]:
+        """The conversations whose title, or one message of which, has all words of `text`.
+
+        Those with the words in the title come first, then by when they were written to; at most `limit`.
+        None for a text without words.
+        """
+        words = words_of(text)
+        if not words:
+            return []
+        try:
+            return self._search(words, limit)
+        except sqlite3.DatabaseError as error:
+            if not is_index_damage(error):
+                raise explained(error, self.path) from error
         with explaining(self.path):
-            rows = self._database.execute(_ACTIVE_PATH, (conversation_id,)).fetchall()
+            mend_index(self._database)
+            return self._search(words, limit)
+
+    def messages(self, conversation_id: int) -> list[MessageRow]:
+        """The active branch, oldest first."""
+        with explaining(self.path):
+            rows = self._database.execute(ACTIVE_PATH, {"conversation": conversation_id}).fetchall()
+        return [_message(*row) for row in rows]
+
+    def siblings(self, message_id: int) -> list[MessageRow]:
+        """A message and the others in its place, oldest first; none where it is not there."""
+        with explaining(self.path):
+            rows = self._database.execute(SIBLINGS, (message_id,)).fetchall()
         return [_message(*row) for row in rows]
 
     def add_message(
@@ -170,21 +145,54 @@ class Store:
         content: str,
         *,
         parent_id: int | None = None,
+        after: int | None = None,
         status: Status = "complete",
     ) -> MessageRow:
-        """Append a message to the newest one, or to `parent_id`, which makes that branch the active path."""
+        """Append a message, which becomes the end of the active branch.
+
+        Args:
+            conversation_id: where it belongs.
+            role: who says it.
+            content: what is said.
+            status: whether that is all.
+            parent_id: the message that it follows.
+            after: the message that it follows at whatever distance: it is appended to the newest one below.
+                With neither, it is appended to the active branch.
+        """
         now = time.time()
-        writer = process_mark() if status == "streaming" else None
         with self._transaction():
+            if parent_id is None and after is not None:
+                below = {"conversation": conversation_id, "message": after}
+                (parent_id,) = self._database.execute(NEWEST_BELOW, below).fetchone()
             if parent_id is None:
-                newest = "SELECT max(id) FROM message WHERE conversation_id = ?"
-                (parent_id,) = self._database.execute(newest, (conversation_id,)).fetchone()
-            cursor = self._database.execute(
-                _ADD_MESSAGE, (conversation_id, parent_id, role, content, status, writer, now)
-            )
-            message_id = _new_id(cursor)
-            self._database.execute(_TOUCH, {"now": now, "message": message_id})
-        return MessageRow(message_id, conversation_id, parent_id, role, content, status, now, None)
+                (parent_id,) = self._database.execute(LEAF, {"conversation": conversation_id}).fetchone()
+            return self._insert(conversation_id, parent_id, role, content, status, now)
+
+    def add_sibling(self, message_id: int, content: str, *, status: Status = "complete") -> MessageRow:
+        """Another message in the place of one: an edited question, a reply made again.
+
+        The branch that ends with it becomes the active one; everything else is kept.
+        """
+        asking = "SELECT conversation_id, parent_id, role FROM message WHERE id = ?"
+        with self._transaction():
+            found = self._database.execute(asking, (message_id,)).fetchone()
+            if found is None:
+                raise StorageError(_GONE)
+            conversation_id, parent_id, role = found
+            added = self._insert(conversation_id, parent_id, role, content, status, time.time())
+            (count,) = self._database.execute(COUNT_CHILDREN, (conversation_id, parent_id)).fetchone()
+        return replace(added, version=count, versions=count)
+
+    def activate(self, message_id: int) -> None:
+        """Make the branch of this message the active one, down to the newest message below it."""
+        asking = "SELECT conversation_id FROM message WHERE id = ?"
+        with self._transaction():
+            found = self._database.execute(asking, (message_id,)).fetchone()
+            if found is None:
+                raise StorageError(_GONE)
+            place = {"conversation": found[0], "message": message_id}
+            (leaf,) = self._database.execute(NEWEST_BELOW, place).fetchone()
+            self._database.execute(ACTIVATE, {**place, "message": leaf})
 
     def update_message(
         self,
@@ -203,9 +211,9 @@ class Store:
             "stats": None if stats is None else json.dumps(stats),
         }
         with self._transaction():
-            if self._database.execute(_UPDATE_MESSAGE, changes).rowcount == 0:
-                raise StorageError("This conversation was deleted meanwhile; start a new one.")
-            self._database.execute(_TOUCH, {"now": time.time(), "message": message_id})
+            if self._database.execute(UPDATE_MESSAGE, changes).rowcount == 0:
+                raise StorageError(_GONE)
+            self._database.execute(TOUCH, {"now": time.time(), "message": message_id})
 
     def rename(self, conversation_id: int, title: str) -> None:
         """Give a conversation another title."""
@@ -214,8 +222,88 @@ class Store:
 
     def delete(self, conversation_id: int) -> None:
         """Delete a conversation with all its messages."""
-        with explaining(self.path):
+        with self._transaction():
             self._database.execute("DELETE FROM conversation WHERE id = ?", (conversation_id,))
+
+    def tree(self, conversation_id: int) -> Tree | None:
+        """A conversation with all its branches, None when there is none with this id."""
+        row = self.get(conversation_id)
+        if row is None:
+            return None
+        with explaining(self.path):
+            rows = self._database.execute(TREE_MESSAGES, (conversation_id,)).fetchall()
+            (active,) = self._database.execute(LEAF, {"conversation": conversation_id}).fetchone()
+        return Tree(row, tuple(_message(*one) for one in rows), active)
+
+    def add_trees(self, trees: Iterable[Tree]) -> list[ConversationRow]:
+        """Add whole conversations under new ids: all of them or, after an error, none."""
+        with self._transaction():
+            return [self._put(tree, keep_ids=False) for tree in trees]
+
+    def restore(self, tree: Tree) -> ConversationRow:
+        """Bring a deleted conversation back under the ids that it had."""
+        with self._transaction():
+            return self._put(tree, keep_ids=True)
+
+    # --- inner steps --------------------------------------------------------------------------------
+
+    def _insert(
+        self,
+        conversation_id: int,
+        parent_id: int | None,
+        role: Role,
+        content: str,
+        status: Status,
+        now: float,
+    ) -> MessageRow:
+        writer = process_mark() if status == "streaming" else None
+        values = (conversation_id, parent_id, role, content, status, writer, now)
+        message_id = _new_id(self._database.execute(ADD_MESSAGE, values))
+        self._database.execute(ACTIVATE, {"conversation": conversation_id, "message": message_id})
+        self._database.execute(TOUCH, {"now": now, "message": message_id})
+        return MessageRow(message_id, conversation_id, parent_id, role, content, status, now)
+
+    def _put(self, tree: Tree, *, keep_ids: bool) -> ConversationRow:
+        row = tree.row
+        values = (row.title, row.model, row.system_prompt, row.created, row.updated, row.uid)
+        number = _new_id(self._database.execute(PUT_CONVERSATION, (row.id if keep_ids else None, *values)))
+        new_ids: dict[int, int] = {}
+        for one in tree.messages:
+            # What another app is still writing has no writer here.
+            status = "cancelled" if one.status == "streaming" else one.status
+            parent = new_ids[one.parent_id] if one.parent_id is not None else None
+            stats = None if one.stats is None else json.dumps(one.stats)
+            content = (number, parent, one.role, one.content, status, one.created, stats)
+            cursor = self._database.execute(PUT_MESSAGE, (one.id if keep_ids else None, *content))
+            new_ids[one.id] = _new_id(cursor)
+        active = new_ids.get(tree.active) if tree.active is not None else None
+        self._database.execute(ACTIVATE, {"conversation": number, "message": active})
+        return replace(row, id=number, message_count=len(tree.messages))
+
+    def _search(self, words: list[str], limit: int) -> list[Found]:
+        # One state of the database for several questions.
+        self._database.execute("BEGIN")
+        try:
+            hits = matching_messages(self._database, words)
+            rows = [ConversationRow(*row) for row in self._database.execute(CONVERSATION)]
+            titled = {row.id for row in rows if title_matches(row.title, words)}
+            found = [row for row in rows if row.id in titled or row.id in hits]
+            found.sort(key=lambda row: (row.id in titled, row.updated, row.id), reverse=True)
+            return [self._found(row, hits.get(row.id), words) for row in found[:limit]]
+        finally:
+            self._rollback()
+
+    def _found(self, row: ConversationRow, hit: tuple[int, int] | None, words: list[str]) -> Found:
+        if hit is None:
+            return Found(row)
+        newest, count = hit
+        (content,) = self._database.execute("SELECT content FROM message WHERE id = ?", (newest,)).fetchone()
+        return Found(row, count, newest, snippet_of(content, words))
+
+    def _rollback(self) -> None:
+        # Some errors, a full disk among them, have ended the transaction already.
+        if self._database.in_transaction:
+            self._database.rollback()
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -224,17 +312,17 @@ class Store:
             try:
                 yield
                 self._database.commit()
-            except BaseException:
-                # Some errors, a full disk among them, have ended the transaction already.
-                if self._database.in_transaction:
-                    self._database.rollback()
+            except BaseException as error:
+                self._rollback()
+                if is_index_damage(error):
+                    mend_index(self._database)
                 raise
 
 
 def _message(*row: Any) -> MessageRow:
-    id_, conversation_id, parent_id, role, content, status, created, stats = row
+    id_, conversation_id, parent_id, role, content, status, created, stats, *place = row
     kept = json.loads(stats) if stats else None
-    return MessageRow(id_, conversation_id, parent_id, role, content, status, created, kept)
+    return MessageRow(id_, conversation_id, parent_id, role, content, status, created, kept, *place)
 
 
 def _new_id(cursor: sqlite3.Cursor) -> int:
