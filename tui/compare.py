@@ -29,9 +29,22 @@ from localspec.messages import (
     Weighed,
 )
 from localspec.types import DraftOptions, Trial
-from localspec.verify import is_exact, make_verifier, shares_noise
+from localspec.verify import is_exact
 from tui.chat import Chat
-from tui.compare_runs import NAMES, SIDES, Contender, Parting, Run, asked, first_difference
+from tui.compare_models import ERRAND, Guests
+from tui.compare_runs import (
+    NAMES,
+    SIDES,
+    Contender,
+    Parting,
+    Run,
+    asked,
+    first_difference,
+    promise_of,
+    rate_of,
+    rounds_of,
+    usual_contenders,
+)
 from tui.conversation import Conversation, reply_stats
 
 LIMIT = 256
@@ -44,6 +57,7 @@ class Stage(Enum):
     IDLE = auto()
     RUNNING = auto()
     WEIGHING = auto()
+    RETURNING = auto()
     DONE = auto()
     STOPPED = auto()
     FAILED = auto()
@@ -64,6 +78,7 @@ class Comparison:
         runs: all so far, the one that is written at the end.
         parting: where the replies part, None where they do not.
         trouble: a sentence about what went wrong, else "".
+        guests: the models of sides that have one of their own.
         stopping: whether the user has asked it to end.
     """
 
@@ -71,10 +86,13 @@ class Comparison:
         self._chat, self._past = chat, past
         self._request: Generate | None = None
         self._order: Iterator[Run] = iter(())
+        self._coming: Run | None = None
+        self._outcome = Stage.IDLE
+        self.guests = Guests(chat, self._model_changed)
         self._id = ""
         self._made_in = _place(chat)
         self.rounds = 0
-        self.contenders: tuple[Contender, Contender] = _usual(chat)
+        self.contenders: tuple[Contender, Contender] = usual_contenders(chat.setup.options)
         self._chosen: bool = False
         if before is not None and before._chosen and before._made_in[0] == self._made_in[0]:
             self.contenders, self._chosen = before.contenders, True
@@ -90,7 +108,17 @@ class Comparison:
     @property
     def running(self) -> bool:
         """Whether the engine works for it."""
-        return self.stage in (Stage.RUNNING, Stage.WEIGHING)
+        return self.stage in (Stage.RUNNING, Stage.WEIGHING, Stage.RETURNING)
+
+    @property
+    def loading(self) -> str:
+        """The model that is being loaded for it, or brought back; "" for none."""
+        if self.stage is Stage.RETURNING:
+            return self._chat.setup.name
+        if self.stage is not Stage.RUNNING or self._coming is None:
+            return ""
+        model = self.contenders[self._coming.side].model
+        return model.name if model else self._chat.setup.name
 
     @property
     def can_repeat(self) -> bool:
@@ -128,12 +156,15 @@ class Comparison:
 
     def stop(self) -> None:
         """End it; what was said so far stays on the screen."""
-        if self.running and not self.stopping:
+        if self.running and not self.stopping and self.stage is not Stage.RETURNING:
             self.stopping = self._chat.desk.send(Cancel())
 
     def leave(self) -> None:
         """The user goes back to the chat: what runs ends, and nothing more is heard of it."""
-        if self.running:
+        if self.guests.away or self._coming is not None:
+            # The chat's model has to come back first.
+            self.stop()
+        elif self.running:
             self._chat.desk.recall()
             self._end(Stage.STOPPED)
 
@@ -145,15 +176,13 @@ class Comparison:
 
     def rate(self, side: int) -> float | None:
         """Tokens per second of a side: the median over its whole runs; None before there are any."""
-        rates = [run.tally.tokens_per_second for run in self.runs if run.side == side and run.whole]
-        known = [rate for rate in rates if rate is not None]
-        return median(known) if known else None
+        return rate_of(self.runs, side)
 
     @property
     def ratios(self) -> list[float]:
         """Speed of B over that of A, for every whole round."""
         found: list[float] = []
-        for one, other in self._pairs():
+        for one, other in rounds_of(self.runs):
             rates = one.tally.tokens_per_second, other.tally.tokens_per_second
             if rates[0] and rates[1]:
                 found.append(rates[1] / rates[0])
@@ -168,16 +197,19 @@ class Comparison:
     @property
     def identical(self) -> bool | None:
         """Whether all rounds said the same both ways; None before a round is whole."""
-        pairs = self._pairs()
+        pairs = rounds_of(self.runs)
         return all(first_difference(*pair) is None for pair in pairs) if pairs else None
+
+    @property
+    def same_model(self) -> bool:
+        """Whether one model answers both ways."""
+        one, other = self.contenders
+        return one.model == other.model
 
     @property
     def promise(self) -> str:
         """What the two rules promise of each other's text: "text", "distribution" or "lossy"."""
-        rules = [make_verifier(one.verify) for one in self.contenders if one.draft.spec != "none"]
-        if not all(rule.exact for rule in rules):
-            return "lossy"
-        return "text" if not self.draws or all(shares_noise(rule) for rule in rules) else "distribution"
+        return promise_of(self.contenders, draws=self.draws)
 
     @property
     def draws(self) -> bool:
@@ -205,7 +237,7 @@ class Comparison:
                 run.text, run.token_ids = reply.text, reply.token_ids
                 run.stats = reply_stats(
                     reply,
-                    model=self._chat.setup.name,
+                    model=way.model.name if way.model else self._chat.setup.name,
                     draft=way.draft.spec,
                     verify=way.verify,
                     exact=is_exact(way.verify),
@@ -222,8 +254,12 @@ class Comparison:
                 # The replies are there all the same; how far they are apart is not known.
                 self.trouble = message
                 self._conclude()
-            case Failed(message=message) | EngineExited(message=message):
+            case Failed(message=message):
                 self.trouble = message
+                self._end(Stage.FAILED)
+            case EngineExited(message=message):
+                self.trouble = message
+                self.guests.lost()
                 self._end(Stage.FAILED)
             case _:
                 pass
@@ -233,6 +269,7 @@ class Comparison:
     def _clear(self) -> None:
         self.runs, self.parting, self.trouble = [], None, ""
         self.rounds, self.stage, self.stopping = 0, Stage.IDLE, False
+        self.guests = Guests(self._chat, self._model_changed)
 
     def _begin_round(self) -> None:
         number = self.rounds
@@ -247,15 +284,42 @@ class Comparison:
         if run is None:
             self._judge()
             return
+        way = self.contenders[run.side]
+        if self.guests.has(way):
+            self._run(run)
+            return
+        self._coming = run
+        if not self.guests.bring(way):
+            self._coming = None
+            self._no_engine()
+
+    def _run(self, run: Run) -> None:
         assert self._request is not None  # noqa: S101 - a round has one
         self.runs.append(run)
         way = self.contenders[run.side]
         trial = Trial(way.draft, way.verify)
         self._send(replace(self._request, id=self._chat.desk.new_id(), trial=trial))
 
+    def _model_changed(self, trouble: str) -> None:
+        """The model that was to come is there, or another one in its place."""
+        run, self._coming = self._coming, None
+        self.trouble = self.trouble or trouble
+        if run is None:
+            # The chat's own is back, or will not come.
+            if self.guests.away:
+                # The chat shall not be answered by another model than it names.
+                self._chat.desk.kill()
+            self._end(self._outcome if not trouble else Stage.FAILED, returned=True)
+        elif trouble:
+            self._end(Stage.FAILED)
+        elif self.stopping:
+            self._end(Stage.STOPPED)
+        else:
+            self._run(run)
+
     def _judge(self) -> None:
         """All rounds are whole: find where they part, and have the model say how far."""
-        for pair in self._pairs():
+        for pair in rounds_of(self.runs) if self.same_model else ():
             index = first_difference(*pair)
             if index is None:
                 continue
@@ -271,9 +335,10 @@ class Comparison:
         self._conclude()
 
     def _conclude(self) -> None:
-        self._end(Stage.STOPPED if self.stopping else Stage.DONE)
+        stopped = self.stopping
+        self._end(Stage.STOPPED if stopped else Stage.DONE)
         request = self._request
-        if request is None or self.stage is not Stage.DONE:
+        if request is None or stopped:
             return
         ways = tuple(self._way(side) for side in SIDES)
         try:
@@ -287,7 +352,7 @@ class Comparison:
                     rounds=self.rounds,
                     ways=(ways[0], ways[1]),
                     ratio=self.ratio,
-                    identical=self.parting is None,
+                    identical=bool(self.identical),
                     parted="" if self.parting is None else f"at token {self.parting.index + 1}",
                 )
             )
@@ -300,6 +365,7 @@ class Comparison:
         return Way(
             draft=draft.spec,
             verify=contender.verify,
+            model=contender.model.name if contender.model else "",
             length=draft.length,
             policy=draft.policy,
             tokens=run.tally.emitted if run else 0,
@@ -308,27 +374,22 @@ class Comparison:
         )
 
     def _send(self, request: Generate | Weigh) -> None:
-        if not (self._chat.ready and self._chat.desk.lend(request, "the comparison", self.take)):
-            self.trouble = "The engine is not there; the next message in the chat starts it again."
-            self._end(Stage.FAILED)
+        if not (self._chat.ready and self._chat.desk.lend(request, ERRAND, self.take)):
+            self._no_engine()
 
-    def _end(self, stage: Stage) -> None:
+    def _no_engine(self) -> None:
+        self.trouble = "The engine is not there; the next message in the chat starts it again."
+        self.guests.lost()
+        self._end(Stage.FAILED)
+
+    def _end(self, stage: Stage, *, returned: bool = False) -> None:
         self.stage, self.stopping = stage, False
-
-    def _pairs(self) -> list[tuple[Run, Run]]:
-        """A's and B's run of every whole round."""
-        sides = [{run.round: run for run in self.runs if run.side == side and run.whole} for side in SIDES]
-        return [(sides[0][number], sides[1][number]) for number in sides[0] if number in sides[1]]
+        if self.guests.away and not returned:
+            self._outcome = stage
+            if self.guests.bring_back():
+                self.stage = Stage.RETURNING
 
 
 def _place(chat: Chat) -> tuple[Path | None, Conversation, int, DraftOptions]:
     """Where a comparison belongs."""
     return chat.setup.file, chat.conversation, len(chat.conversation.messages), chat.setup.options.draft
-
-
-def _usual(chat: Chat) -> tuple[Contender, Contender]:
-    """Without drafts, and as the chat drafts."""
-    options = chat.setup.options
-    spec = "auto" if options.draft.spec == "none" else options.draft.spec
-    plain = replace(options.draft, spec="none", length=None, policy="cost", files={})
-    return Contender(plain), Contender(replace(options.draft, spec=spec), options.verify)

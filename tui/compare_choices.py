@@ -8,22 +8,32 @@ from pathlib import Path
 
 from localspec.chat.comparisons import Comparisons, PastComparison, Way
 from localspec.drafters import has_probs
-from localspec.errors import UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.model_files import draft_label
+from localspec.models.disk import readable_size
 from localspec.types import DraftOptions
 from localspec.verify import VERIFIERS, check_verify, is_exact, make_verifier, shares_noise
 from tui import choices, figures
 from tui.choices import Choice
-from tui.compare_runs import Contender
+from tui.compare_runs import Contender, OtherModel
 from tui.compare_words import contender_name
 from tui.conversation import title_of
+from tui.model_rows import read_shelf
 
-TITLES = {"draft": "who drafts?", "length": "how much is drafted?", "verify": "which drafts count?"}
+TITLES = {
+    "model": "which model?",
+    "draft": "who drafts?",
+    "length": "how much is drafted?",
+    "verify": "which drafts count?",
+}
 
 LENGTHS = (1, 2, 4, 8, 16, 32)
 """Fixed draft lengths that are offered."""
 
 AUTOMATIC = "auto"
+
+OWN = "chat"
+"""The choice of the chat's own model."""
 
 
 def parts(contender: Contender) -> list[Choice]:
@@ -31,7 +41,9 @@ def parts(contender: Contender) -> list[Choice]:
     draft = contender.draft
     drafter = choices.FAMILIAR.get(draft.spec, (draft_label(draft.spec), ""))[0]
     length = str(draft.length) if _is_fixed(draft) else "automatic"
+    model = contender.model.name if contender.model else "the chat's"
     return [
+        Choice("model", f"Model: {model}", "another one is loaded for its turns, and the chat's again after"),
         Choice("draft", f"Drafter: {drafter}", "who guesses the next tokens"),
         Choice("length", f"Draft length: {length}", "tokens a guess has"),
         Choice("verify", f"Rule: {contender.verify}", "how guesses are judged"),
@@ -44,14 +56,17 @@ def part_choices(part: str, contender: Contender, target: Path) -> list[Choice]:
     Args:
         part: a key of `TITLES`.
         contender: the side as it is.
-        target: file of the model.
+        target: file of the chat's model.
 
     Raises:
         LocalspecError: the file or a registry cannot be read.
     """
     match part:
+        case "model":
+            return _models(contender, target)
         case "draft":
-            return choices.draft_choices(target, contender.draft.spec)
+            file = contender.model.path if contender.model else target
+            return choices.draft_choices(file, contender.draft.spec)
         case "length":
             return _lengths(contender.draft)
         case _:
@@ -62,6 +77,11 @@ def with_part(contender: Contender, part: str, chosen: str) -> Contender:
     """`contender` with another part; raises `LocalspecError` where its files are gone."""
     draft = contender.draft
     match part:
+        case "model":
+            found = _model_of(chosen) if chosen != OWN else None
+            # What drafts for one model may not do so for another.
+            plain = draft if not draft.files else replace(draft, spec="auto", files={})
+            changed = replace(contender, model=found, draft=plain)
         case "draft":
             changed = replace(contender, draft=choices.chosen_draft(chosen, draft))
         case "length" if chosen == AUTOMATIC:
@@ -121,13 +141,37 @@ def _refusal(rule: str, contender: Contender) -> str:
 
 
 def _past(one: PastComparison) -> Choice:
-    sides = ", ".join(
-        f"{contender_name(_shape(way))} {figures.rate(way.tokens_per_second)}" for way in reversed(one.ways)
-    )
+    sides = ", ".join(f"{_name(way)} {figures.rate(way.tokens_per_second)}" for way in reversed(one.ways))
     text = "same text" if one.identical else f"parted {one.parted}"
+    if one.ways[0].model != one.ways[1].model:
+        text = "two models"
     when = time.strftime("%d %b %H:%M", time.localtime(one.time))
     facts = f"{figures.times(one.ratio)} · {sides} tok/s · {text} · {when} · {one.model}"
     return Choice(one.id, title_of(one.prompt), facts)
+
+
+def _name(way: Way) -> str:
+    return " · ".join(part for part in (way.model, contender_name(_shape(way))) if part)
+
+
+def _models(contender: Contender, own: Path) -> list[Choice]:
+    """The chat's model, and others that are here; what has to be fetched first is for the models screen."""
+    now = contender.model
+    found = [Choice(OWN, "The chat's model", own.stem, "", now is None)]
+    for row in read_shelf(own, None).installed:
+        if row.path is None or row.current:
+            continue
+        facts = readable_size(row.size) if row.size else ""
+        found.append(Choice(row.id, row.name, facts, "", now is not None and now.path == row.path))
+    return found
+
+
+def _model_of(name: str) -> OtherModel:
+    """An installed model; raises `LocalspecError` where there is none of this name."""
+    found = choices.chosen_model(name)
+    if found.path is None:
+        raise NotFoundError(f"{name} is not here any more; fetch it on the models screen (f7 in the chat).")
+    return OtherModel(found.name, found.path)
 
 
 def _shape(way: Way) -> Contender:
@@ -137,6 +181,8 @@ def _shape(way: Way) -> Contender:
 
 def _contender(way: Way) -> Contender:
     shape = _shape(way)
+    if way.model:
+        shape = replace(shape, model=_model_of(way.model))
     return replace(shape, draft=choices.chosen_draft(way.draft, shape.draft))
 
 

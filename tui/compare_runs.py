@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 from localspec.messages import PrefillProgress, TokenLogprobs
 from localspec.stats.metrics import Tally
-from localspec.types import ChatMessage, DraftOptions
+from localspec.types import ChatMessage, DraftOptions, EngineOptions
+from localspec.verify import make_verifier, shares_noise
 
 SIDES = (0, 1)
 NAMES = ("A", "B")
 
 
 @dataclass(frozen=True, slots=True)
+class OtherModel:
+    """A model that is not the chat's, and its file."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to make a reply."""
+    """One way to make a reply; `model` is None for the chat's own."""
 
     draft: DraftOptions
     verify: str = "coupled"
+    model: OtherModel | None = None
 
 
 @dataclass
@@ -64,6 +77,19 @@ class Parting:
     ended: str = ""
 
 
+def rounds_of(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """A's and B's run of every round that is whole."""
+    sides = [{run.round: run for run in runs if run.side == side and run.whole} for side in SIDES]
+    return [(sides[0][number], sides[1][number]) for number in sides[0] if number in sides[1]]
+
+
+def rate_of(runs: Sequence[Run], side: int) -> float | None:
+    """Tokens per second of a side: the median over its whole runs; None before there are any."""
+    rates = [run.tally.tokens_per_second for run in runs if run.side == side and run.whole]
+    known = [rate for rate in rates if rate is not None]
+    return median(known) if known else None
+
+
 def first_difference(one: Run, other: Run) -> int | None:
     """The place of the first token in which two whole runs differ; None where they are the same."""
     pairs = enumerate(zip_longest(one.token_ids, other.token_ids))
@@ -88,3 +114,23 @@ def asked(history: tuple[ChatMessage, ...], prompt: str) -> tuple[ChatMessage, .
     else:
         turns.append(ChatMessage("user", prompt))
     return tuple(turns)
+
+
+def promise_of(contenders: tuple[Contender, Contender], *, draws: bool) -> str:
+    """What the rules promise of each other's text: "text", "distribution" or "lossy".
+
+    Args:
+        contenders: A and B.
+        draws: whether tokens are drawn, instead of the likeliest being taken.
+    """
+    rules = [make_verifier(one.verify) for one in contenders if one.draft.spec != "none"]
+    if not all(rule.exact for rule in rules):
+        return "lossy"
+    return "text" if not draws or all(shares_noise(rule) for rule in rules) else "distribution"
+
+
+def usual_contenders(options: EngineOptions) -> tuple[Contender, Contender]:
+    """Without drafts, and as a chat with `options` drafts; automatically where that does not draft."""
+    spec = "auto" if options.draft.spec == "none" else options.draft.spec
+    plain = replace(options.draft, spec="none", length=None, policy="cost", files={})
+    return Contender(plain), Contender(replace(options.draft, spec=spec), options.verify)

@@ -20,10 +20,11 @@ SAME_SPEED = 0.03
 def contender_name(contender: Contender, longest: int = 60) -> str:
     """A way to make replies: "suffix · length 8 · rejection"."""
     draft = contender.draft
+    model = [contender.model.name] if contender.model else []
     if draft.spec == "none":
-        return "without drafts"
+        return " · ".join([*model, "without drafts"])
     label = draft_label(draft.spec)
-    parts = [label if len(label) <= longest else short_draft_label(draft.spec, longest)]
+    parts = [*model, label if len(label) <= longest else short_draft_label(draft.spec, longest)]
     if draft.policy.partition(":")[0] == "fixed":
         parts.append(f"length {draft.length}")
     elif draft.length is not None:
@@ -51,7 +52,8 @@ def head_row(comparison: Comparison, side: int, width: int) -> Row:
     """The name of a side's way, and how fast it is."""
     run, rate = comparison.latest(side), comparison.rate(side)
     right: Row = []
-    if comparison.running and run is comparison.runs[-1] and comparison.stage is Stage.RUNNING:
+    at_work = comparison.stage is Stage.RUNNING and not comparison.loading
+    if at_work and run is comparison.runs[-1]:
         reading = not run.tally.steps
         words = "reading" if reading else f"{figures.rate(run.tally.tokens_per_second)} tok/s"
         right = [("▸ ", "good"), (words, "value")]
@@ -92,9 +94,17 @@ def _sentences(comparison: Comparison) -> list[tuple[str, str]]:
                 ("The chat stays as it is: nothing of this is added to it, or drafted from later.", "muted"),
             ]
         case Stage.RUNNING:
-            number, at_work = comparison.rounds, NAMES[comparison.runs[-1].side]
-            words = "Stopping…" if comparison.stopping else f"Round {number}: {at_work} is at work."
+            at_work = f"{NAMES[comparison.runs[-1].side]} is at work." if comparison.runs else ""
+            if comparison.loading:
+                at_work = f"Loading {comparison.loading}…"
+            words = "Stopping…" if comparison.stopping else f"Round {comparison.rounds}: {at_work}"
             return [(words, "muted"), *_result(comparison)]
+        case Stage.RETURNING:
+            return [
+                *trouble,
+                *_result(comparison),
+                (f"Loading {comparison.loading} again, for the chat…", "muted"),
+            ]
         case Stage.WEIGHING:
             return [*_result(comparison), ("Measuring how far apart the two tokens are…", "muted")]
         case Stage.STOPPED:
@@ -136,6 +146,8 @@ def _speed(comparison: Comparison) -> tuple[str, str]:
 def _text(comparison: Comparison) -> tuple[str, str]:
     run = comparison.latest(0)
     count = len(run.token_ids) if run else 0
+    if not comparison.same_model:
+        return "Two models: each says its own, so only the speeds compare.", "muted"
     if comparison.identical:
         return f"Same text: all {count} tokens are identical.", "good"
     parting, promise = comparison.parting, comparison.promise
@@ -182,6 +194,9 @@ def _reading_matter(comparison: Comparison) -> list[tuple[str, str]]:
         if read > 1:
             what += f", {read} of them for {NAMES[first.side]}, who came first"
         notes.append((f"Speed is that of writing: {what}.", "muted"))
+    if comparison.guests.loads:
+        took = figures.duration(comparison.guests.seconds)
+        notes.append((f"Models were loaded {comparison.guests.loads} times for it, {took} in all.", "muted"))
     if comparison.rounds == 1:
         notes.append(("One round is a glimpse; ctrl+r adds one in the other order.", "muted"))
     return notes

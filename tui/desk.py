@@ -14,6 +14,9 @@ from localspec.messages import (
     Failed,
     Finished,
     Generate,
+    Load,
+    Loaded,
+    LoadProgress,
     PrefillProgress,
     Step,
     Weigh,
@@ -47,6 +50,7 @@ class Desk:
         self._link, self._recorder, self._on_trouble = link, recorder, on_trouble
         self._last_id = 0
         self._listener: Listener | None = None
+        self._loads = self._shared = False
         self.running: int | None = None
         self.errand = ""
 
@@ -95,17 +99,22 @@ class Desk:
 
     # --- errands
 
-    def lend(self, request: Generate | Weigh, errand: str, listener: Listener) -> bool:
+    def lend(
+        self, request: Generate | Weigh | Load, errand: str, listener: Listener, *, shared: bool = False
+    ) -> bool:
         """Send a request that is not the chat's, while nothing is worked on; False where there is no engine.
 
         Args:
             request: with a number of this desk.
             errand: what it is, in words.
             listener: takes its events, up to the one that ends it.
+            shared: the chat sees them too: its own model comes back.
         """
         if not self.send(request):
             return False
-        self.running, self.errand, self._listener = request.id, errand, listener
+        self._loads, self._shared = isinstance(request, Load), shared
+        self.running = self.new_id() if isinstance(request, Load) else request.id
+        self.errand, self._listener = errand, listener
         return True
 
     def recall(self) -> None:
@@ -117,20 +126,34 @@ class Desk:
     def disown(self, errand: str) -> None:
         """Nobody wants any more what is worked on; with the request's end the engine is free."""
         self.errand, self._listener = errand, None
+        self._loads = self._shared = False
 
     def follow(self, event: Event | FinderEvent, state: LiveState) -> bool:
-        """Take an event of the errand; False where it is none."""
+        """Take an event of the errand; False where it is none, or the chat's as well."""
         if not self.errand:
             return False
-        if isinstance(event, Step | PrefillProgress | Finished | Weighed | Failed):
-            if event.id != self.running:
+        over, shared = True, self._shared
+        match event:
+            case EngineExited():
+                pass
+            case LoadProgress() if self._loads:
+                over = False
+            case Loaded() if self._loads:
+                pass
+            case Failed(command="load") if self._loads:
+                # Else the model before is loaded again, and `Loaded` says so.
+                over = shared = event.unloaded
+            case Step() | PrefillProgress() if event.id == self.running:
+                over = False
+            case Finished() | Weighed() | Failed() if event.id == self.running:
+                pass
+            case _:
                 return False
+        if not (shared or isinstance(event, EngineExited)):
             state.aside(event)
-        elif not isinstance(event, EngineExited):
-            return False
         listener = self._listener
-        if not isinstance(event, Step | PrefillProgress):
+        if over:
             self.running, self.errand, self._listener = None, "", None
         if listener is not None:
             listener(event)
-        return True
+        return not shared

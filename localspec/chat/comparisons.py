@@ -26,6 +26,7 @@ class Way:
 
     Attributes:
         draft, length, policy, verify: who drafted how much, and the rule of verification.
+        model: the name of its model, "" for the chat's own.
         tokens: of the reply.
         tokens_per_second: median over the rounds, None where there were no tokens.
         acceptance_rate: of its last round, None without drafts.
@@ -33,6 +34,7 @@ class Way:
 
     draft: str
     verify: str
+    model: str = ""
     length: int | None = None
     policy: str = "cost"
     tokens: int = 0
@@ -158,6 +160,7 @@ def _way(way: dict[str, Any]) -> Way:
     return Way(
         draft=str(way["draft"]),
         verify=str(way["verify"]),
+        model=str(way.get("model", "")),
         length=None if length is None else int(length),
         policy=str(way["policy"]),
         tokens=int(way["tokens"]),
