@@ -16,7 +16,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
 MAX_VALUE = 16 * 1024 * 1024
-"""Characters (or items) of any value that a template builds, its output included."""
+"""Characters of any value that a template builds, its output included."""
 MAX_BUILT = 32 * MAX_VALUE
 """The same of all values of one rendering together."""
 MAX_COUNT = 100_000
@@ -24,8 +24,13 @@ MAX_COUNT = 100_000
 MAX_NUMBER = 1 << 53
 MAX_SECONDS = 2.0
 """CPU time of one rendering; an ordinary one takes milliseconds."""
+SECONDS_A_MESSAGE = 0.01
+"""What each message adds to that: some templates look at all messages for each one of them."""
+_TICKS_A_LOOK = 16
+_ITEM, _HEAVY = 16, 10_000
 
 _WIDE = re.compile(r"%(\([^)]*\))?[^%a-zA-Z]*\d{5}|\{[^{}]*\d{5}")
+_THREE_DIGITS = re.compile(r"\d{3}")
 _WIDTH_GIVEN = re.compile(r"%[^%a-zA-Z]*\*|\{[^{}]*\{")
 _LARGEST = {
     **dict.fromkeys(("center", "indent", "wordwrap"), MAX_VALUE),
@@ -40,18 +45,24 @@ class Bounds:
     """What one rendering has used so far; for one thread."""
 
     def __init__(self) -> None:
-        self._deadline = float("inf")
-        self._built = 0
+        self._deadline = self._seconds = float("inf")
+        self._built = self._ticks = 0
 
-    def start(self) -> None:
-        """A new rendering begins."""
-        self._deadline = time.thread_time() + MAX_SECONDS
-        self._built = 0
+    def start(self, messages: int = 0) -> None:
+        """A new rendering begins, of so many messages."""
+        self._seconds = MAX_SECONDS + SECONDS_A_MESSAGE * messages
+        self._deadline = time.thread_time() + self._seconds
+        self._built = self._ticks = 0
 
     def tick(self) -> None:
         """Raise where the time is over."""
+        self._ticks += 1
+        if self._ticks % _TICKS_A_LOOK == 0:
+            self._look()
+
+    def _look(self) -> None:
         if time.thread_time() > self._deadline:
-            raise SecurityError(f"it ran for more than {MAX_SECONDS:g} seconds")
+            raise SecurityError(f"it ran for more than {self._seconds:.3g} seconds")
 
     def checked(self, value: Any) -> Any:
         """`value`, whose size is added to what was built."""
@@ -59,9 +70,13 @@ class Bounds:
             size = len(value)
         elif isinstance(value, list | tuple | dict):
             size = weight(value)
+        elif isinstance(value, int) and abs(value) > MAX_NUMBER:
+            raise SecurityError("it computes with numbers that are too large")
         else:
             return value
         check_size(size)
+        if size > _HEAVY:
+            self._look()
         self._built += size
         if self._built > MAX_BUILT:
             raise SecurityError(f"it builds more than {MAX_BUILT:,} characters")
@@ -75,22 +90,23 @@ def check_size(size: int) -> None:
 
 
 def weight(value: object) -> int:
-    """Characters and items of a value, those that are held twice counted twice; at most `MAX_VALUE` + 1."""
+    """Characters of a value, an item counting as sixteen; what is held twice counts twice.
+
+    At most `MAX_VALUE` + 1: it stops there.
+    """
     total, waiting = 0, [value]
     while waiting and total <= MAX_VALUE:
         item = waiting.pop()
-        total += 1
         if isinstance(item, str):
             total += len(item)
-        elif isinstance(item, list | tuple):
-            total += len(item)
-            waiting.extend(item)
-        elif isinstance(item, dict):
-            total += len(item)
-            waiting.extend(item.keys())
-            waiting.extend(item.values())
+        elif isinstance(item, list | tuple | dict):
+            total += _ITEM * len(item)
+            if total <= MAX_VALUE:
+                waiting.extend(item)
+                waiting.extend(item.values() if isinstance(item, dict) else ())
         elif isinstance(item, Namespace):
             waiting.extend(object.__getattribute__(item, "__dict__").values())
+        total += _ITEM
     return min(total, MAX_VALUE + 1)
 
 
@@ -115,9 +131,10 @@ def check_format(text: str, values: Iterable[Any]) -> None:
     if _WIDE.search(text):
         raise SecurityError("it pads text too widely")
     fields = text.count("%") + text.count("{")
-    # A number is one of the values, or the width of another one.
+    # A number among the values may be the width of another one.
     width = _width if _WIDTH_GIVEN.search(text) else _length
-    check_size(len(text) + fields * max(map(width, values), default=0))
+    padding = 9999 if _THREE_DIGITS.search(text) else 0
+    check_size(len(text) + fields * max(map(width, values), default=padding) + fields * padding)
 
 
 def check_method(method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -140,6 +157,8 @@ def check_method(method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
         check_size(len(text) + text.count("\t") * max((v for v in given if isinstance(v, int)), default=8))
     elif name == "translate":
         check_size(len(text) * max((_length(value) for table in args for value in _values(table)), default=1))
+    elif name in ("strip", "lstrip", "rstrip"):
+        _check_stripped(given)
     elif name == "encode":
         raise SecurityError("it makes bytes of text")
 
@@ -162,6 +181,8 @@ def check_filter(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         check_size(len(str(value)) + lines * max(map(_width, others), default=4))
     elif name == "wordwrap":
         check_size(len(str(value)) * max((len(v) for v in others if isinstance(v, str)), default=1))
+    elif name == "trim":
+        _check_stripped(others)
     elif name == "sum" and isinstance(kwargs.get("start", given[1] if len(given) > 1 else 0), list | tuple):
         raise SecurityError("it adds up lists")
 
@@ -176,6 +197,12 @@ def joinable(separator: str, parts: Iterable[Any]) -> list[Any]:
     found = list(islice(parts, MAX_VALUE))
     check_size(sum(map(_length, found)) + len(separator) * len(found))
     return found
+
+
+def _check_stripped(characters: Iterable[Any]) -> None:
+    # Each character of the text is looked for among them.
+    if any(isinstance(given, str) and len(given) > 1000 for given in characters):
+        raise SecurityError("it strips too many characters")
 
 
 def _values(table: Any) -> Iterable[Any]:

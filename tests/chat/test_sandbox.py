@@ -144,6 +144,10 @@ ENDLESS = {
     "rounded": "{{ 1.5 | round(10 ** 7, 'ceil') }}",
     "many columns": "{{ [1] | slice(10 ** 7) | list }}",
     "long dates": "{{ strftime_now('%c' * 10 ** 6) }}",
+    "many padded fields": "{{ ('{0:9999}' * 10 ** 6).format(1) }}",
+    "long division": "{% set x = ('f' * 10 ** 7) | int(0, 16) %}{{ x // (('e' * 10 ** 6) | int(0, 16)) }}",
+    "stripped text": "{{ ('a' * 8000000).strip('b' * 8000000 ~ 'a') }}",
+    "stripped by filter": "{{ ('a' * 8000000) | trim('b' * 8000000 ~ 'a') }}",
     "nested twice over": "{% set n = namespace(x='') %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}"
     "{% endfor %}{{ n.x }}",
     "nested by names": "{% set n = namespace(x='') %}{% for i in range(60) %}{% set n.x = {1: n.x, 2: n.x} %}"
