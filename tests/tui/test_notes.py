@@ -45,3 +45,12 @@ async def test_the_greeting_goes_with_the_first_message_and_notes_stay() -> None
         await app.until(lambda: app.engine.of(Generate))
         assert "Chat with scripted" not in app.transcript.text
         assert "SIGSEGV" in app.transcript.text
+
+
+async def test_thinking_is_asked_for_as_at_the_start() -> None:
+    for think in (None, False):
+        async with running(think=think) as app:
+            await app.ready()
+            await app.send("one")
+            await app.until(lambda app=app: app.engine.of(Generate))
+            assert app.engine.of(Generate)[0].think is think
