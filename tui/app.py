@@ -80,7 +80,7 @@ class LocalspecApp(App[None], inherit_bindings=False):
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
         else:
-            self.push_screen(HelpScreen())
+            self.push_screen(HelpScreen(getattr(self.screen, "owner", "chat")))
 
     def action_help_quit(self) -> None:
         """Say how to quit where people expect ctrl+c to do it."""

@@ -13,6 +13,9 @@ from tui.compare import LIMIT, Comparison, Stage
 from tui.compare_runs import NAMES, SIDES, Contender
 from tui.widgets.rows import Row, cut, row_width, spread
 
+CONTEXT = 24
+"""Characters that are shown of what both said before they part."""
+
 SAME_SPEED = 0.03
 """Ratios closer to 1 than this are called equal."""
 
@@ -119,7 +122,7 @@ def _result(comparison: Comparison) -> list[tuple[str, str]]:
     """Speed and text, once a round is whole."""
     if comparison.identical is None:
         return []
-    return [_speed(comparison), _text(comparison)]
+    return [_speed(comparison), *_text(comparison)]
 
 
 def _speed(comparison: Comparison) -> tuple[str, str]:
@@ -143,17 +146,19 @@ def _speed(comparison: Comparison) -> tuple[str, str]:
     return f"{words}.", style
 
 
-def _text(comparison: Comparison) -> tuple[str, str]:
-    run = comparison.latest(0)
-    count = len(run.token_ids) if run else 0
+def _text(comparison: Comparison) -> list[tuple[str, str]]:
+    runs = [run for run in map(comparison.latest, SIDES) if run is not None]
     if not comparison.same_model:
-        return "Two models: each says its own, so only the speeds compare.", "muted"
+        return [("Two models: each says its own, so only the speeds compare.", "muted")]
     if comparison.identical:
-        return f"Same text: all {count} tokens are identical.", "good"
+        return [(f"Same text: all {len(runs[0].token_ids)} tokens are identical.", "good")]
     parting, promise = comparison.parting, comparison.promise
     if parting is None:
-        return "The texts differ.", "warning"
+        return [("The texts differ.", "warning")]
     where = f"The texts part at token {parting.index + 1}"
+    shared = _shared(runs[0].text, runs[-1].text)
+    if shared:
+        where += f", after “…{_shown(shared)}”"
     if parting.ended:
         where += f", where {parting.ended} ends"
     elif parting.scores:
@@ -163,19 +168,32 @@ def _text(comparison: Comparison) -> tuple[str, str]:
             where += f", {parting.margin:+.2f} with this seed's noise"
     else:
         where += f"; how far apart: {figures.DASH}"
-    return f"{where}. {_WHY[promise]}", "value" if promise == "distribution" else "warning"
+    return [(f"{where}.", "value" if promise == "distribution" else "warning"), (_WHY[promise], "muted")]
 
 
 _WHY = {
-    "text": "A near-tie is decided by rounding; `localspec audit` measures how far that reaches.",
+    "text": "Rounding decides between near-ties; `localspec audit` measures how far it reaches.",
     "distribution": "Rejection keeps the distribution, not the text of a seed.",
     "lossy": "A lossy rule may say something else.",
 }
 
 
 def _said(name: str, scored: TokenLogprobs) -> str:
-    text = scored.text.replace("\n", "⏎").replace(" ", "␣") or "(nothing)"
-    return f"{name} “{text}” {scored.logprob:.2f}"
+    return f"{name} “{_shown(scored.text) or 'nothing'}” {scored.logprob:.2f}"
+
+
+def _shared(one: str, other: str) -> str:
+    """The last words that both texts begin with."""
+    length = min(len(one), len(other))
+    end = next((place for place in range(length) if one[place] != other[place]), length)
+    shared = one[max(end - CONTEXT, 0) : end]
+    # From the beginning of a word.
+    return shared if end <= CONTEXT else shared.partition(" ")[2] or shared
+
+
+def _shown(text: str) -> str:
+    """A piece of text whose blanks and line ends can be seen."""
+    return text.replace("\n", "⏎").replace(" ", "␣") if not text.strip(" \n") else text.replace("\n", "⏎")
 
 
 def _reading_matter(comparison: Comparison) -> list[tuple[str, str]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from localspec.chat.comparisons import Comparisons
 from localspec.chat.store import Store
 from localspec.messages import Cancel, Failed, Generate, Weigh
@@ -129,7 +127,8 @@ async def test_where_the_texts_part_is_weighed_and_told() -> None:
         await app.pilot.press("enter")
         await look.ends()
         words = look.rows("verdict")
-        assert "part at token 10: A “␣the” -0.71, B “␣a” -0.73; 0.02 apart, +0.01 with this seed" in words
+        assert "part at token 10, after “…lighthouse turns all ”: A “ the” -0.71, B “ a” -0.73" in words
+        assert "; 0.02 apart, +0.01 with this seed's noise." in words
         assert "localspec audit" in words
         (weigh,) = engine.of(Weigh)
         assert len(weigh.said) == 9
@@ -153,7 +152,7 @@ async def test_what_was_not_measured_is_a_dash() -> None:
         await app.pilot.press("enter")
         await look.ends()
         assert look.comparison.stage is Stage.DONE
-        assert "part at token 10; how far apart: –" in look.rows("verdict")
+        assert "turns all ”; how far apart: –." in look.rows("verdict")
         assert "A pass failed." in look.rows("verdict")
 
 
@@ -297,27 +296,6 @@ async def test_an_earlier_comparison_is_made_again() -> None:
         await app.pilot.press("enter")
         await app.until(lambda: isinstance(app.app.screen, CompareScreen))
         await app.until(lambda: "B ngram" in look.rows("head-b"))
-
-
-@pytest.mark.parametrize("size", [(60, 24), (80, 24), (120, 36)])
-async def test_columns_stand_beside_each_other_where_there_is_room(size: tuple[int, int]) -> None:
-    async with running(ScriptedEngine(["A first answer.", TEXT, TEXT]), size=size) as app:
-        look = await opened(app)
-        await app.pilot.press("enter")
-        await look.ends()
-        a, b = (look.screen.query_one(f"#side-{side}").region for side in "ab")
-        assert (a.y == b.y) is (size[0] >= 80)
-        assert (a.x == b.x) is (size[0] < 80)
-        assert "tokens are identical" in look.rows("verdict")
-        assert look.screen.query_one("#answer-b", Transcript).size.height >= 3
-
-
-async def test_there_is_nothing_to_compare_without_a_model() -> None:
-    async with running(ScriptedEngine(load=False)) as app:
-        await app.until(lambda: app.chat.state.phase is Phase.LOADING)
-        await app.pilot.press("f3")
-        assert "There is no model yet" in app.activity
-        assert app.app.screen is app.screen
 
 
 async def test_a_reply_of_the_chat_goes_first() -> None:

@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tui.keys import COMPARE_ACTIONS, PROMPT_KEYS, by_group
+from tui.keys import COMPARE_ACTIONS, PROMPT_KEYS, Owner, by_group
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -39,10 +39,17 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,q,enter", "dismiss", "Back", id="help.back"),
     ]
 
+    def __init__(self, owner: Owner = "chat") -> None:
+        super().__init__()
+        self._owner = owner
+
     def compose(self) -> ComposeResult:
-        """One scrollable text."""
+        """One scrollable text; what belongs to the screen that it was called from comes first."""
         with VerticalScroll(id="help"):
-            for heading, pairs in help_sections():
+            sections = help_sections()
+            if self._owner == "compare":
+                sections.sort(key=lambda section: not section[0].startswith("A/B"))
+            for heading, pairs in sections:
                 yield Static(heading, classes="heading")
                 yield Static(_columns(pairs), classes="section")
             yield Static("Select text with the mouse, ctrl+c copies it. esc closes this.", classes="last")
