@@ -382,8 +382,9 @@ class Engine:
         work.prompt_text = prompt.text
         for note in self._prompting.take_notes():
             work.emit(Note(note))
-        if prompt.dropped > work.dropped:
-            work.dropped = prompt.dropped
+        more = prompt.dropped > work.dropped
+        work.dropped = max(prompt.dropped, work.dropped)
+        if more and work.request.trial is None:
             work.emit(
                 Note(
                     f"The context of {self._loaded.context.capacity} tokens is full: the oldest "

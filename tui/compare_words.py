@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from localspec.messages import TokenLogprobs
@@ -188,12 +189,13 @@ def _shared(one: str, other: str) -> str:
     end = next((place for place in range(length) if one[place] != other[place]), length)
     shared = one[max(end - CONTEXT, 0) : end]
     # From the beginning of a word.
-    return shared if end <= CONTEXT else shared.partition(" ")[2] or shared
+    return (shared if end <= CONTEXT else shared.partition(" ")[2] or shared).lstrip()
 
 
 def _shown(text: str) -> str:
     """A piece of text whose blanks and line ends can be seen."""
-    return text.replace("\n", "⏎").replace(" ", "␣") if not text.strip(" \n") else text.replace("\n", "⏎")
+    shown = re.sub(r"\n+", "⏎", text)
+    return shown if text.strip() else shown.replace(" ", "␣")
 
 
 def _reading_matter(comparison: Comparison) -> list[tuple[str, str]]:
@@ -207,10 +209,9 @@ def _reading_matter(comparison: Comparison) -> list[tuple[str, str]]:
             notes.append((never, "warning"))
     prompt = first.prompt
     if prompt is not None:
-        read = prompt.total - prompt.cached
-        what = f"the prompt ({prompt.total} tokens) was read before it"
-        if read > 1:
-            what += f", {read} of them for {NAMES[first.side]}, who came first"
+        what = f"the prompt ({figures.count(prompt.total)} tokens) was read before it"
+        if comparison.same_model and prompt.total - prompt.cached > 1:
+            what += f", once, for {NAMES[first.side]}"
         notes.append((f"Speed is that of writing: {what}.", "muted"))
     if comparison.guests.loads:
         took = figures.duration(comparison.guests.seconds)
