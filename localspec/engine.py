@@ -27,8 +27,9 @@ from localspec.messages import (
     ModelInfo,
     Note,
     PrefillProgress,
+    Score,
+    Scored,
     SpeculationChanged,
-    Step,
     Weigh,
     Weighed,
 )
@@ -38,6 +39,7 @@ from localspec.runtime.devices import memory_use
 from localspec.runtime.grammar import Grammar
 from localspec.runtime.loading import describe, load
 from localspec.sampling import Sampler
+from localspec.scoring import reply_scores
 from localspec.session import Reply, Session, StopRules
 from localspec.text import ReplyText
 from localspec.types import DraftOptions, EngineOptions, FinishReason
@@ -248,6 +250,10 @@ class Engine:
             sampler = self._sampler(request.request, stack)
             return weighed(self.session, sampler, prompt, request, cancelled)
 
+    def score(self, request: Score, emit: Callable[[Event], None], cancelled: Callable[[], bool]) -> Scored:
+        """Score a reply's tokens, all but the last part through `emit`; raises what `generate` does."""
+        return reply_scores(self.session, self._prompting, request, emit, cancelled)
+
     def _sampler(self, request: Generate, stack: ExitStack) -> Sampler:
         """The sampler of one reply; what it holds is freed with `stack`."""
         if request.grammar is None:
@@ -326,7 +332,7 @@ class Engine:
             if work.first_token_s is None:
                 work.first_token_s = now - work.started
             work.tally.add(emission.stats)
-            work.emit(Step(work.request.id, emission.text, emission.tokens, emission.stats))
+            work.emit(emission.step(work.request.id))
             if problem := self._drafting.take_problem():
                 self.session.controller = self._drafting.controller()
                 work.emit(Note(f"{problem} The chat goes on without drafts."))

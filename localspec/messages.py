@@ -9,166 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from localspec.types import (
-    ChatMessage,
-    DraftOptions,
-    EngineOptions,
-    FinishReason,
-    SamplingParams,
-    StepStats,
-    Trial,
-)
-
-TokenKind = Literal["accepted", "correction", "bonus"]
-
-# --- values inside messages -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Memory of one device in bytes; `source` says who measured it ("ggml", "nvml", "psutil")."""
-
-    name: str
-    kind: Literal["gpu", "cpu"]
-    used: int
-    total: int
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """Memory now: every GPU that ggml sees, the engine's own resident size, and the system's RAM."""
-
-    devices: tuple[DeviceMemory, ...]
-    engine_rss: int
-    system_used: int
-    system_total: int
-
-
-@dataclass(frozen=True, slots=True)
-class DraftModelInfo:
-    """A draft model: its name within `--draft`, and where its layers are.
-
-    `through_text` says that its vocabulary is another one, so that drafts are translated. Memory as for
-    `ModelInfo`.
-    """
-
-    name: str
-    layers: int
-    gpu_layers: int
-    backend: str
-    through_text: bool = False
-    memory_estimated: int = 0
-    memory_used: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What was loaded: identity, shape, abilities, and where its layers went.
-
-    `verify` is the rule of verification; where it is not `exact`, replies are not the model's own ("lossy").
-    `memory_estimated` are the bytes of weights, cache and buffers that were expected before loading,
-    `memory_used` those that llama.cpp then took by its own account; 0 where that is not known.
-    """
-
-    path: str
-    name: str
-    architecture: str
-    description: str
-    parameters: int
-    file_bytes: int
-    vocabulary: int
-    layers: int
-    gpu_layers: int
-    context: int
-    trained_context: int
-    has_chat_template: bool
-    can_trim: bool
-    sliding_window: int
-    backend: str
-    draft: str
-    speculation: bool
-    speculation_reason: str
-    verify: str = "coupled"
-    exact: bool = True
-    draft_models: tuple[DraftModelInfo, ...] = ()
-    memory_estimated: int = 0
-    memory_used: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """A token that was possible: its text by itself (control tokens spelled out) and its log-probability."""
-
-    id: int
-    text: str
-    logprob: float
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """An emitted token's text and log-probability, and the most likely tokens in its place, best first.
-
-    Natural logarithms of the softmax of the model's own logits: before bias, penalties, grammar, filters and
-    temperature.
-    """
-
-    text: str
-    logprob: float
-    top: tuple[TokenLogprob, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class EmittedToken:
-    """A token of the reply, and what the verifier said of it; `logprobs` where they were asked for."""
-
-    id: int
-    kind: TokenKind
-    logprobs: TokenLogprobs | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """Times of one reply in seconds; field names are those of `run --json`."""
-
-    load_s: float
-    prompt_tokens: int
-    cached_tokens: int
-    prompt_s: float
-    time_to_first_token_s: float | None
-    generated_tokens: int
-    generation_s: float
-    tokens_per_second: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """Counters of one reply; field names are those of `run --json`. Ratios are None without a draft."""
-
-    steps: int
-    skipped_steps: int
-    draft_tokens: int
-    accepted_tokens: int
-    acceptance_rate: float | None
-    acceptance_length: float | None
-    accepted_at: tuple[int, ...]
-    draft_s: float
-    verify_s: float
-    sample_s: float
-    other_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A finished reply: text, tokens, why it ended, and what it cost."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: FinishReason
-    seed: int
-    timings: Timings
-    speculation: Speculation
-
+from localspec.message_parts import DeviceMemory as DeviceMemory
+from localspec.message_parts import DraftModelInfo as DraftModelInfo
+from localspec.message_parts import EmittedToken as EmittedToken
+from localspec.message_parts import MemoryUse as MemoryUse
+from localspec.message_parts import ModelInfo as ModelInfo
+from localspec.message_parts import Reply as Reply
+from localspec.message_parts import Speculation as Speculation
+from localspec.message_parts import Spelling as Spelling
+from localspec.message_parts import SpellingKind as SpellingKind
+from localspec.message_parts import Timings as Timings
+from localspec.message_parts import TokenKind as TokenKind
+from localspec.message_parts import TokenLogprob as TokenLogprob
+from localspec.message_parts import TokenLogprobs as TokenLogprobs
+from localspec.types import ChatMessage, DraftOptions, EngineOptions, SamplingParams, StepStats, Trial
 
 # --- commands ---------------------------------------------------------------------------------------
 
@@ -224,6 +78,34 @@ class Weigh:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """Say how likely each of a reply's `tokens` was, in one pass over prompt and reply.
+
+    Attributes:
+        request: what the reply answers.
+        tokens: the reply, whole or its beginning.
+        also: for each token another one to be scored in its place, -1 for none; may be empty.
+        alternatives: most likely tokens at each place that are wanted.
+    """
+
+    id: int
+    request: Generate
+    tokens: tuple[int, ...]
+    also: tuple[int, ...] = ()
+    alternatives: int = 5
+    type: Literal["score"] = "score"
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """Spell tokens of the model file `path`, within a step; of another file than the one loaded none is."""
+
+    path: str
+    tokens: tuple[int, ...]
+    type: Literal["spell"] = "spell"
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """End the running reply within one step; what it has said so far stays."""
 
@@ -253,7 +135,8 @@ class Shutdown:
     type: Literal["shutdown"] = "shutdown"
 
 
-Command = Load | Generate | Weigh | Cancel | SetSpeculation | SetDrafter | Shutdown
+Command = Load | Generate | Weigh | Score | Spell | Cancel | SetSpeculation | SetDrafter | Shutdown
+
 # --- events -----------------------------------------------------------------------------------------
 
 
@@ -299,12 +182,19 @@ class PrefillProgress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a reply: the text that became certain, its tokens, and the raw counters."""
+    """One step of a reply: the text that became certain, its tokens, and the raw counters.
+
+    `refused` are the draft's tokens from the first one on that the model did not say: of a chain its rest, of
+    a tree the likeliest branch from there. `confidence` is the draft's own, of its tokens among `tokens` and
+    then of those in `refused`; empty where it had none.
+    """
 
     id: int
     text: str
     tokens: tuple[EmittedToken, ...]
     stats: StepStats
+    refused: tuple[int, ...] = ()
+    confidence: tuple[float, ...] = ()
     type: Literal["step"] = "step"
 
 
@@ -360,6 +250,36 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
+class Scored:
+    """Log-probabilities of a part of a reply; the parts come in order.
+
+    Attributes:
+        start: place of the first of them in the reply.
+        scores: one a token; a token that was asked for beside it is the last of `top`, unless it is among the
+            likeliest anyway.
+        ended: whether this is the last part; fewer than were asked for where it was cancelled.
+        shortened: whether oldest messages are left out that the reply's beginning had still seen.
+    """
+
+    id: int
+    start: int
+    scores: tuple[TokenLogprobs, ...]
+    ended: bool
+    shortened: bool = False
+    type: Literal["scored"] = "scored"
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """Tokens of the model file `path`, spelled."""
+
+    path: str
+    tokens: tuple[int, ...]
+    spellings: tuple[Spelling, ...]
+    type: Literal["spelled"] = "spelled"
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A command failed; `error` names a class of `localspec.errors`, `id` the reply, None for a load.
 
@@ -395,6 +315,8 @@ Event = (
     | Note
     | Finished
     | Weighed
+    | Scored
+    | Spelled
     | Failed
     | EngineExited
 )

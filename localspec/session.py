@@ -15,11 +15,11 @@ from localspec.control import Controller
 from localspec.drafters.base import Drafter
 from localspec.errors import PromptTooLongError, RollbackRefusedError, UsageError
 from localspec.logprobs import token_logprobs
-from localspec.messages import EmittedToken, TokenLogprobs
+from localspec.messages import EmittedToken, Step, TokenLogprobs
 from localspec.sampling import Sampler
 from localspec.target import TargetContext, Vocabulary
 from localspec.text import ReplyText
-from localspec.trees import cut_below, depths_of, leaves_of, with_leaves
+from localspec.trees import cut_below, depths_of, leaves_of, refused_branch, with_leaves
 from localspec.types import (
     EMPTY_DRAFT,
     Budget,
@@ -62,11 +62,17 @@ class StopRules:
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What one step added to a reply."""
+    """What one step added to a reply; `refused` and `confidence` as in `localspec.messages.Step`."""
 
     tokens: tuple[EmittedToken, ...]
     text: str
     stats: StepStats
+    refused: tuple[int, ...] = ()
+    confidence: tuple[float, ...] = ()
+
+    def step(self, number: int) -> Step:
+        """The same as a message of reply `number`."""
+        return Step(number, self.text, self.tokens, self.stats, self.refused, self.confidence)
 
 
 @dataclass
@@ -254,7 +260,7 @@ class Session:
             )
             # What was held back for a stop string or half a character is certain once the reply is over.
             text = reply.text.finish() if reply.finish_reason else reply.text.take()
-            yield Emission(tokens, text, stats)
+            yield Emission(tokens, text, stats, step.refused, step.confidence)
 
     def _step(self, sampler: Sampler, rules: StopRules, reply: Reply, logprobs: int | None) -> _Step:
         """Draft, decode, verify, keep, commit."""
@@ -280,6 +286,9 @@ class Session:
         elif context.length != len(tokens) - 1:
             context.keep(len(tokens) - 1)
         accepted = min(len(verdict.path), len(emitted))
+        # What followed the last token of a reply was not refused.
+        whole = verdict.kind == "correction" and len(emitted) > accepted
+        refused = refused_branch(draft, verdict.path) if whole else ()
         kept_at = clock()
         self.drafter.commit(Outcome(tuple(emitted), accepted, len(draft)))
         done_at = clock()
@@ -292,6 +301,8 @@ class Session:
             accepted=accepted,
             verdict_kind=verdict.kind,
             logprobs=scores,
+            refused=tuple(draft.tokens[node] for node in refused),
+            confidence=_confidence(draft, (*verdict.path[:accepted], *refused)),
             threads=context.threads,
             draft_ns=drafted_at - begin + done_at - kept_at,
             verify_ns=decoded_at - drafted_at,
@@ -356,10 +367,18 @@ class _Step:
     accepted: int
     verdict_kind: VerdictKind
     logprobs: Sequence[TokenLogprobs | None]
+    refused: tuple[int, ...]
+    confidence: tuple[float, ...]
     threads: int
     draft_ns: int
     verify_ns: int
     sample_ns: int
+
+
+def _confidence(draft: Draft, nodes: Sequence[int]) -> tuple[float, ...]:
+    """The draft's confidence in `nodes`, to three places: it is looked at, not computed with."""
+    known = draft.confidence
+    return tuple(round(float(known[node]), 3) for node in nodes) if known else ()
 
 
 class _ClearedOnFailure:

@@ -143,6 +143,23 @@ def with_leaves(draft: Draft, most: int) -> Draft:
     return draft.subtree(sorted(kept))
 
 
+def refused_branch(draft: Draft, path: Sequence[int]) -> tuple[int, ...]:
+    """Nodes that a draft went on with below the accepted `path`, by the most confident child at each depth.
+
+    Args:
+        draft: a tree or a chain.
+        path: node indices downwards from a child of the root; may be empty.
+    """
+    if draft.is_chain:
+        return tuple(range(len(path), len(draft)))
+    worth, node = draft.confidence, path[-1] if path else -1
+    branch: list[int] = []
+    while children := [index for index in range(node + 1, len(draft)) if draft.parents[index] == node]:
+        node = max(children, key=lambda child: (worth[child], -child)) if worth else children[0]
+        branch.append(node)
+    return tuple(branch)
+
+
 def cut_below(draft: Draft, tokens: Collection[int]) -> Draft:
     """The draft without the nodes below those that carry one of `tokens`."""
     ends = [token in tokens for token in draft.tokens]

@@ -40,14 +40,19 @@ from localspec.messages import (
     Loaded,
     LoadProgress,
     Note,
+    Score,
+    Scored,
     SetDrafter,
     SetSpeculation,
     Shutdown,
+    Spell,
+    Spelled,
     Step,
     Weigh,
     Weighed,
 )
 from localspec.models.gguf import read_header
+from localspec.scoring import spelled
 from localspec.wire import decode_commands, encode_events
 
 _FLUSH_S = 0.04
@@ -146,6 +151,10 @@ class Worker:
                     self._outbox.put(self._generate(command))
                 case Weigh():
                     self._outbox.put(self._weigh(command))
+                case Score():
+                    self._outbox.put(self._score(command))
+                case Spell():
+                    self._spell(command)
                 case SetSpeculation() | SetDrafter():
                     self._control(command)
                 case Shutdown():
@@ -171,7 +180,7 @@ class Worker:
             )
 
     def _fail(self, command: Command | _Unreadable, error: LocalspecError) -> None:
-        request = command.id if isinstance(command, Generate | Weigh) else None
+        request = command.id if isinstance(command, Generate | Weigh | Score) else None
         kind = "" if isinstance(command, _Unreadable) else command.type
         detail = "".join(traceback.format_exception(error))
         logger.error("%s", detail)
@@ -221,6 +230,17 @@ class Worker:
             raise EngineError("No model is loaded; load one first.")
         return self._engine.weigh(command, self._between_steps)
 
+    def _score(self, command: Score) -> Scored:
+        if self._engine is None:
+            raise EngineError("No model is loaded; load one first.")
+        return self._engine.score(command, self._outbox.put, self._between_steps)
+
+    def _spell(self, command: Spell) -> None:
+        # Another model's tokens mean something else.
+        if self._engine is not None and self._loaded is not None and self._loaded.path == command.path:
+            spellings = spelled(self._engine.session.vocabulary, command.tokens)
+            self._outbox.put(Spelled(command.path, command.tokens, spellings))
+
     def _control(self, command: SetSpeculation | SetDrafter) -> None:
         if self._engine is None:
             return
@@ -241,7 +261,7 @@ class Worker:
         What follows a command that must wait waits behind it, but for `Cancel`, which also ends this reply.
         """
         cancelled = False
-        while self._later and isinstance(self._later[0], Cancel | SetSpeculation | SetDrafter):
+        while self._later and isinstance(self._later[0], Cancel | SetSpeculation | SetDrafter | Spell):
             command = self._later.popleft()
             cancelled = cancelled or isinstance(command, Cancel)
             self._handle(command)
@@ -251,7 +271,7 @@ class Worker:
                 self._stopping = cancelled = True
                 continue
             cancelled = cancelled or isinstance(command, Cancel)
-            if self._later or isinstance(command, Load | Generate | Weigh):
+            if self._later or isinstance(command, Load | Generate | Weigh | Score):
                 self._later.append(command)
             else:
                 self._handle(command)
