@@ -11,7 +11,7 @@ from localspec.control import Off
 from localspec.drafters import METHODS
 from localspec.engine import Engine
 from localspec.errors import EngineError, UsageError
-from localspec.messages import Event, Generate, SpeculationChanged, Step, Weigh
+from localspec.messages import Event, Generate, Note, SpeculationChanged, Step, Weigh
 from localspec.testing import OracleDrafter
 from localspec.types import Budget, ChatMessage, Draft, DraftOptions, EngineOptions, SamplingParams, Trial
 
@@ -141,3 +141,15 @@ def test_two_tokens_are_weighed_where_replies_part(engine: Engine, sampling: Sam
     assert engine.session.context.length == len(engine.session.tokens) - 1
     stopped = engine.weigh(Weigh(3, Generate(1, (ChatMessage("user", "x" * 99),)), (), (1, 2)), lambda: True)
     assert (stopped.scores, stopped.margin) == ((), None)
+
+
+def test_a_trial_says_nothing_in_the_chat(engine: Engine) -> None:
+    long = tuple(
+        ChatMessage("user" if number % 2 == 0 else "assistant", f"Message {number}: " + "the sea " * 60)
+        for number in range(9)
+    )
+    heard: list[Event] = []
+    engine.generate(Generate(1, long, sampling=GREEDY, max_tokens=2, trial=PLAIN), heard.append)
+    assert not [event for event in heard if isinstance(event, Note)]
+    engine.generate(Generate(2, long, sampling=GREEDY, max_tokens=2), heard.append)
+    assert [event for event in heard if isinstance(event, Note)]

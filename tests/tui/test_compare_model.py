@@ -80,7 +80,9 @@ async def test_both_ways_say_the_same_and_the_chat_does_not_notice(
         assert {run.text for run in comparison.runs} == {undisturbed[0]}
         assert comparison.ratio is not None
         words = " ".join(screen.query_one("#verdict", Rows).text.split())
-        assert f"{comparison.ratio:.2f}×" in words
+        # On a busy machine the rounds may not agree; then the range is told.
+        shown = [comparison.ratio, *comparison.ratios]
+        assert any(f"{ratio:.2f}×" in words for ratio in shown)
         count = len(comparison.runs[0].token_ids)
         assert f"Same text: all {count} tokens are identical." in words
         plain, drafted, again = comparison.runs[0], comparison.runs[1], comparison.runs[2]
