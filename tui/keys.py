@@ -11,8 +11,8 @@ from typing import Literal
 
 from textual.binding import Binding
 
-Group = Literal["Reply", "Conversation", "View", "Application", "A/B"]
-Owner = Literal["chat", "app", "compare"]
+Group = Literal["Reply", "Conversation", "View", "Application", "A/B", "Models"]
+Owner = Literal["chat", "app", "compare", "models"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Action:
         name: the method `action_<name>` of the owner.
         title: what it does, as the command palette and the help screen show it.
         group: heading in the help screen.
-        owner: the chat screen, the app, or the screen that compares.
+        owner: the chat screen, the app, the screen that compares, or that of the models.
         shown: how the key is written.
         hint: its word in the key bar.
     """
@@ -101,6 +101,16 @@ COMPARE_ACTIONS: tuple[Action, ...] = (
 )  # fmt: skip
 """What can be done on the screen that compares, beside the app's own actions."""
 
+MODEL_ACTIONS: tuple[Action, ...] = (
+    Action("models.back", "escape", "back", "Back to the chat", "Models", "models", "esc"),
+    Action("models.unfold", "right", "unfold", "Show the sizes of a family", "Models", "models", "right"),
+    Action("models.fold", "left", "fold", "Hide the sizes of a family", "Models", "models", "left"),
+    Action("models.fetch", "f8", "fetch", "Fetch a model, or stop fetching it", "Models", "models", "f8"),
+    Action("models.keep", "f9", "keep", "Start with this model from now on", "Models", "models", "f9"),
+    Action("models.remove", "delete", "remove", "Remove a model's file", "Models", "models", "del"),
+)  # fmt: skip
+"""What can be done on the screen of the models."""
+
 _BY_ID = {action.id: action for action in ACTIONS}
 
 KEY_BAR = tuple(
@@ -132,7 +142,7 @@ def bindings(owner: Owner) -> list[Binding]:
     """Bindings of the actions that belong to `owner`."""
     return [
         Binding(action.key, action.name, action.title, id=action.id, show=False, priority=True)
-        for action in (*ACTIONS, *COMPARE_ACTIONS)
+        for action in (*ACTIONS, *COMPARE_ACTIONS, *MODEL_ACTIONS)
         if action.owner == owner
     ]
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from localspec.errors import LocalspecError
 from localspec.models.choose import Capacity
 from localspec.models.entries import ModelEntry
-from localspec.models.registry import Resolved
 from localspec.runtime.survey import capacity
 from tui import choices, figures
 from tui.downloads import Downloads
@@ -205,24 +204,38 @@ class Library:
         if self.offer is None:
             self._screen.hint("There is nothing on offer; f7 shows all models.")
             return
-        self._demo, self.offer = "", None
-        self._screen.run_worker(self._remember(demo, f"{demo} stays; f7 shows the others at any time."))
-        self._acted()
+        self._settle(demo, f"{demo} stays; f7 shows the others at any time.")
 
     def follow(self) -> None:
         """Remember the model that was chosen in place of the demo model, once it answers."""
         chat = self._screen.chat
         if not self._demo or chat.state.info is None or chat.setup.name == self._demo:
             return
+        self._settle(setting_of(chat.setup.model))
+
+    def _settle(self, model: str, said: str = "") -> None:
+        """There is nothing to offer any more, whatever comes of remembering that."""
         self._demo, self.offer = "", None
-        model: Resolved = chat.setup.model
-        said = f"localspec starts with {model.name} from now on."
-        self._screen.run_worker(self._remember(setting_of(model), said))
+        self._screen.run_worker(self._remember(model, said))
+        self._acted()
 
     async def _remember(self, model: str, said: str) -> None:
         try:
-            file = await asyncio.to_thread(remember_model, model)
+            kept = await self.keep(model)
         except LocalspecError as error:
             self._screen.show_note(str(error), "error")
         else:
-            self._screen.show_note(f"{said} ({file} says so)", "note")
+            self._screen.show_note(said or kept, "note")
+
+    async def keep(self, model: str) -> str:
+        """Start with a model from now on; returns a sentence that says so.
+
+        Args:
+            model: its name, source or path.
+
+        Raises:
+            StorageError, UsageError: the settings cannot be changed.
+        """
+        file = await asyncio.to_thread(remember_model, model)
+        self._demo, self.offer = "", None
+        return f"localspec starts with {Path(model).name} from now on (model in {file})."

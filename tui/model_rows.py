@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,14 +65,16 @@ class ModelRow:
     note: str = ""
     about: str = ""
 
-    @property
-    def searched(self) -> str:
-        """The text in which the filter looks."""
+    def has(self, words: Iterable[str]) -> bool:
+        """Whether all of these, in lower case, are found in what is known of it."""
         entry = self.entry
-        words = (self.name, self.about, entry.license) if entry else (self.name,)
+        told = [self.name, self.about]
+        if entry:
+            told.append(entry.license)
         if entry and not self.sizes:
-            words = (*words, entry.parameters, entry.quantization)
-        return " ".join(words).casefold()
+            told += [entry.parameters, entry.quantization]
+        text = " ".join(told).casefold()
+        return all(word in text for word in words)
 
     @property
     def runs_on(self) -> str:
@@ -131,6 +133,26 @@ def typed_row(text: str, capacity: Capacity | None) -> ModelRow | None:
     except LocalspecError:
         return None
     return _row(entry, store.fetched(entry), None, capacity)
+
+
+def narrowed(
+    rows: Iterable[ModelRow], text: str, unfolded: Container[str]
+) -> Iterator[tuple[ModelRow, str, bool]]:
+    """Rows to show, each with the family that it is a size of, and whether the filter means the row itself.
+
+    Args:
+        rows: one part of a shelf.
+        text: words that a row has to have; families with such sizes are folded out.
+        unfolded: ids of families that are folded out in any case.
+    """
+    words = text.casefold().split()
+    for row in rows:
+        meant = row.has(words)
+        sizes = [size for size in row.sizes if meant or size.has(words)]
+        if meant or sizes:
+            yield row, "", meant
+            if words or row.id in unfolded:
+                yield from ((size, row.id, not meant) for size in sizes)
 
 
 def name_of(entry: ModelEntry) -> str:

@@ -12,7 +12,7 @@ from localspec.models.disk import readable_size
 from localspec.models.progress import PullProgress
 from localspec.text import printable
 from tui import figures
-from tui.model_rows import ModelRow
+from tui.model_rows import ModelRow, Shelf
 
 SIZE, PLACE, RATE, GAP = 9, 9, 6, 2
 FIXED = 2 + SIZE + PLACE + RATE + 3 * GAP
@@ -46,6 +46,16 @@ class Coming:
         """How much of it is here, None where that cannot be told."""
         progress = self.progress
         return progress.done_bytes / progress.total_bytes if progress and progress.total_bytes else None
+
+
+def title(shelf: Shelf, width: int) -> Text:
+    """The top row: how much the models take, and how much is free."""
+    taken = f"{readable_size(shelf.taken)} of models"
+    if shelf.free is not None:
+        taken += f" · {readable_size(shelf.free)} free"
+    text = Text("Models", "bold", no_wrap=True)
+    text.append(f"{taken:>{width - len(text)}}", "not bold dim")
+    return text
 
 
 def columns(width: int) -> Text:
@@ -183,9 +193,9 @@ def keys_of(row: ModelRow | None, coming: Coming | None, *, inner: bool, unfolde
     elif coming is not None and not coming.error:
         words += ["f8 stop", "enter use it"]
     elif row.current:
-        words.append("answers now")
+        words += ["answers now", "f9 start with it"]
     elif row.path is not None:
-        words += ["enter use", "del remove"]
+        words += ["enter use", "f9 start with it", "del remove"]
     else:
         again = "fetch on" if row.part else "fetch"
         words += [f"enter {again} and use", f"f8 {again}"]

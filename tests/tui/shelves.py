@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from textual.widgets import Input, OptionList
 
 from localspec.errors import DownloadError
 from localspec.models import registry, store
@@ -116,3 +117,24 @@ async def opened(app: Running) -> ModelsScreen:
     assert isinstance(screen, ModelsScreen)
     await app.until(lambda: screen.listed)
     return screen
+
+
+def line_of(screen: ModelsScreen, row: str) -> str:
+    return str(screen.query_one(OptionList).get_option(row).prompt)
+
+
+def listed(screen: ModelsScreen) -> list[str]:
+    return list(screen.listed)
+
+
+def said(screen: ModelsScreen) -> str:
+    return " ".join(str(screen.query_one("#models-details").render()).split())
+
+
+def keys(screen: ModelsScreen) -> str:
+    return str(screen.query_one("#models-keys").render())
+
+
+async def typed(app: Running, text: str) -> None:
+    app.app.screen.query_one(Input).value = text
+    await app.pilot.pause()

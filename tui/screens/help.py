@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tui.keys import COMPARE_ACTIONS, PROMPT_KEYS, Owner, by_group
+from tui.keys import COMPARE_ACTIONS, MODEL_ACTIONS, PROMPT_KEYS, Owner, by_group
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -47,8 +47,8 @@ class HelpScreen(ModalScreen[None]):
         """One scrollable text; what belongs to the screen that it was called from comes first."""
         with VerticalScroll(id="help"):
             sections = help_sections()
-            if self._owner == "compare":
-                sections.sort(key=lambda section: not section[0].startswith("A/B"))
+            first = {"compare": "A/B", "models": "Models"}.get(self._owner, "")
+            sections.sort(key=lambda section: not section[0].startswith(first))
             for heading, pairs in sections:
                 yield Static(heading, classes="heading")
                 yield Static(_columns(pairs), classes="section")
@@ -63,7 +63,9 @@ def help_sections() -> list[tuple[str, Pairs]]:
     ]
     compare = tuple((action.shown, action.title) for action in COMPARE_ACTIONS)
     comparing = ("A/B (f3)", (("enter", "Answer the message both ways"), *compare))
-    return [*sections, ("Prompt", PROMPT_KEYS), comparing, ("Figures", FIGURES)]
+    models = tuple((action.shown, action.title) for action in MODEL_ACTIONS)
+    choosing = ("Models (f7)", (("enter", "Use a model, which is fetched first where needed"), *models))
+    return [*sections, ("Prompt", PROMPT_KEYS), comparing, choosing, ("Figures", FIGURES)]
 
 
 def _columns(pairs: Pairs) -> Table:

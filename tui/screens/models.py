@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.text import Text
 from textual import events, work
 from textual.app import ComposeResult
@@ -21,9 +19,10 @@ from localspec.models.choose import Capacity
 from localspec.models.disk import readable_size
 from localspec.models.entries import ModelEntry
 from localspec.text import printable
+from tui.keys import Owner, bindings
 from tui.library import Library
-from tui.model_rows import ModelRow, Shelf, read_shelf, typed_row
-from tui.model_words import columns, details, keys_of, label
+from tui.model_rows import ModelRow, Shelf, narrowed, read_shelf, typed_row
+from tui.model_words import columns, details, keys_of, label, title
 
 TICK_S = 0.25
 
@@ -44,17 +43,14 @@ class ModelsScreen(Screen[str | None]):
 
     CSS_PATH = "models.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back", priority=True, id="models.back"),
+        *bindings("models"),
         Binding("down", "move(1)", show=False, priority=True, id="models.down"),
         Binding("up", "move(-1)", show=False, priority=True, id="models.up"),
         Binding("pagedown", f"move({PAGE})", show=False, priority=True, id="models.page_down"),
         Binding("pageup", f"move(-{PAGE})", show=False, priority=True, id="models.page_up"),
-        Binding("right", "fold(False)", "Show the sizes", show=False, priority=True, id="models.unfold"),
-        Binding("left", "fold(True)", "Hide the sizes", show=False, priority=True, id="models.fold"),
-        Binding("f8", "fetch", "Fetch, or stop fetching", show=False, priority=True, id="models.fetch"),
-        Binding("delete", "remove", "Remove", show=False, priority=True, id="models.remove"),
     ]
     AUTO_FOCUS = "#models-filter"
+    owner: ClassVar[Owner] = "models"
 
     def __init__(self, library: Library) -> None:
         super().__init__()
@@ -137,7 +133,7 @@ class ModelsScreen(Screen[str | None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Keys that edit the filter do so while there is something to edit."""
         text = self.query_one("#models-filter", Input)
-        if action == "fold":
+        if action in ("fold", "unfold"):
             return not text.value
         return action != "remove" or text.cursor_position >= len(text.value)
 
@@ -156,7 +152,7 @@ class ModelsScreen(Screen[str | None]):
         """A click folds a family, and uses what is installed; nothing is fetched by a click."""
         row = self._rows.get(event.option.id or "")
         if row is not None and row.sizes:
-            self._fold(row.id, row.id in self._unfolded)
+            self._fold(row.id, fold=row.id in self._unfolded)
         elif row is not None and row.path is not None:
             self._use(row)
 
@@ -185,13 +181,18 @@ class ModelsScreen(Screen[str | None]):
             if rows.highlighted == places[0]:
                 rows.scroll_home(animate=False)
 
-    def action_fold(self, fold: bool) -> None:
-        """Show or hide the sizes of a family."""
+    def action_unfold(self) -> None:
+        """Show the sizes of a family."""
         row = self._marked
-        if row is not None:
-            family = row.id if row.sizes else self._family_of.get(row.id, "")
-            if family:
-                self._fold(family, fold)
+        if row is not None and row.sizes:
+            self._fold(row.id, fold=False)
+
+    def action_fold(self) -> None:
+        """Hide the sizes of a family."""
+        row = self._marked
+        family = row.id if row is not None and row.sizes else self._family_of.get(row.id if row else "", "")
+        if family:
+            self._fold(family, fold=True)
 
     def action_fetch(self) -> None:
         """Fetch what is marked, to be used later; pressed again, stop."""
@@ -222,6 +223,19 @@ class ModelsScreen(Screen[str | None]):
             self._library.fetch(entry)
             self._unfolded.add(family.id)
             self._fill(mark=size.id)
+
+    @work
+    async def action_keep(self) -> None:
+        """Start with what is marked from now on."""
+        row = self._marked
+        if row is None:
+            return
+        name = str(row.path) if row.entry is None else row.entry.name if row.sizes else row.name
+        try:
+            said = await self._library.keep(name)
+        except LocalspecError as error:
+            said = str(error)
+        self._say(row.id, said)
 
     def action_remove(self) -> None:
         """Remove a file, asked for twice."""
@@ -280,7 +294,7 @@ class ModelsScreen(Screen[str | None]):
         self._asked = (row.id, key)
         return False
 
-    def _fold(self, family: str, fold: bool) -> None:
+    def _fold(self, family: str, *, fold: bool) -> None:
         (self._unfolded.discard if fold else self._unfolded.add)(family)
         self._fill(mark=family)
 
@@ -307,8 +321,8 @@ class ModelsScreen(Screen[str | None]):
         mark = mark or (marked.id if marked is not None else "")
         text = self.query_one("#models-filter", Input).value
         sections = [
-            ("Installed", list(self._visible(self._shelf.installed, text))),
-            ("To be fetched", list(self._visible(self._shelf.available, text))),
+            ("Installed", list(narrowed(self._shelf.installed, text, self._unfolded))),
+            ("To be fetched", list(narrowed(self._shelf.available, text, self._unfolded))),
         ]
         if not any(rows for _, rows in sections) and ":" in text:
             typed = typed_row(text, self._capacity)
@@ -316,36 +330,25 @@ class ModelsScreen(Screen[str | None]):
         self._rows, self._family_of = {}, {}
         options: list[Option] = []
         found: list[str] = []
-        for title, rows in sections:
+        exact = text.strip().casefold()
+        for heading, rows in sections:
             if rows:
-                options.append(Option(title, disabled=True))
+                options.append(Option(heading, disabled=True))
             for row, family, meant in rows:
                 self._rows[row.id], self._family_of[row.id] = row, family
                 options.append(Option(self._label(row), id=row.id))
-                if meant:
+                if row.name.casefold() == exact:
+                    found.insert(0, row.id)
+                elif meant:
                     found.append(row.id)
         self._list.clear_options()
         self._list.add_options(options)
         mark = mark if mark in self._rows else next(iter(found), "")
         self._list.highlighted = [option.id for option in options].index(mark) if mark else None
         self.query_one("#models-columns", Static).update(columns(self._width))
-        self._show_title()
+        head = title(self._shelf, max(self.size.width - 5, 20))
+        self.query_one("#models-title", Static).update(head)
         self._show_marked()
-
-    def _visible(self, rows: Sequence[ModelRow], text: str) -> Iterator[tuple[ModelRow, str, bool]]:
-        """Rows to show, each with the family that it is a size of, and whether the filter means itself."""
-        words = text.casefold().split()
-
-        def wanted(row: ModelRow) -> bool:
-            return all(word in row.searched for word in words)
-
-        for row in rows:
-            meant = wanted(row)
-            sizes = [size for size in row.sizes if meant or wanted(size)]
-            if meant or sizes:
-                yield row, "", meant
-                if words or row.id in self._unfolded:
-                    yield from ((size, row.id, not meant) for size in sizes)
 
     def _label(self, row: ModelRow) -> Text:
         text = self.query_one("#models-filter", Input).value
@@ -361,15 +364,6 @@ class ModelsScreen(Screen[str | None]):
         """Draw one row anew."""
         if row_id in self._rows:
             self._list.replace_option_prompt(row_id, self._label(self._rows[row_id]))
-
-    def _show_title(self) -> None:
-        taken = f"{readable_size(self._shelf.taken)} of models"
-        if self._shelf.free is not None:
-            taken += f" · {readable_size(self._shelf.free)} free"
-        width = max(self.size.width - 5, 20)
-        text = Text("Models", "bold", no_wrap=True)
-        text.append(f"{taken:>{width - cell_len('Models')}}", "not bold dim")
-        self.query_one("#models-title", Static).update(text)
 
     def _say(self, row_id: str, sentence: str) -> None:
         """Say something of a row, or of all: "" for none; it stays until another row is marked."""
