@@ -12,6 +12,7 @@ from localspec.models.choose import Capacity
 from localspec.models.entries import ModelEntry
 from localspec.runtime.survey import capacity
 from tui import choices, figures
+from tui.background import in_background
 from tui.downloads import Downloads
 from tui.launch import Launch
 from tui.model_rows import ModelRow, same_file
@@ -176,7 +177,8 @@ class Library:
     # --- the first run ------------------------------------------------------------------------------
 
     async def _make_offer(self) -> None:
-        offer = await asyncio.to_thread(find_offer, self._demo)
+        demo = self._demo
+        offer = await in_background(lambda: find_offer(demo))
         if self._demo:
             self.offer = offer
             self._screen.show_note(offer.sentence, "note")

@@ -12,7 +12,8 @@ from localspec.errors import LocalspecError
 from localspec.models import registry, store
 from localspec.models.choose import Capacity, choose, estimated_bytes
 from localspec.models.entries import HubSource, ModelEntry
-from localspec.models.families import Catalogue, Family
+from localspec.models.families import Family
+from localspec.models.installed import installed as installed_models
 
 PLACES = {"gpu": "GPU", "both": "GPU + CPU", "cpu": "CPU"}
 """Where a model's layers would be, as the list shows it."""
@@ -105,7 +106,7 @@ def read_shelf(current: Path | None, capacity: Capacity | None) -> Shelf:
         UsageError: a registry cannot be read.
     """
     known = registry.catalogue()
-    installed = [_row(entry, path, current, capacity) for entry, path in _here(known)]
+    installed = [_row(entry, path, current, capacity) for entry, path in installed_models(known)]
     installed += [_row(entry, path, current, capacity) for entry, path in _fetched_by_source(installed)]
     if current is not None and not any(row.current for row in installed):
         name, size = current.stem, current.stat().st_size if current.is_file() else None
@@ -158,15 +159,6 @@ def narrowed(
 def name_of(entry: ModelEntry) -> str:
     """What an entry is found by again: its name, or its source where no registry defines it."""
     return entry.name if entry.origin is not None else entry.source_text
-
-
-def _here(known: Catalogue) -> Iterator[tuple[ModelEntry, Path]]:
-    """Every file of the registry that is on this machine."""
-    for name in known.models:
-        for entry in known.files_of(name):
-            path = store.fetched(entry)
-            if path is not None:
-                yield entry, path
 
 
 def _fetched_by_source(listed: Iterable[ModelRow]) -> Iterator[tuple[ModelEntry, Path]]:

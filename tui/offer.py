@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.models import registry, store
+from localspec.models import registry
 from localspec.models.choose import SLOWEST, Capacity, best, estimated_bytes
 from localspec.models.disk import readable_size
 from localspec.models.entries import ModelEntry
 from localspec.models.gguf import read_header
+from localspec.models.installed import installed
 from localspec.models.lookalikes import purpose
 from localspec.models.registry import Resolved
 from localspec.runtime.survey import capacity
@@ -56,9 +57,9 @@ def find_offer(demo: str) -> Offer:
     """
     try:
         machine = capacity()
-        installed = _best_installed(demo, machine)
-        if installed is not None:
-            return installed
+        here = _best_installed(demo, machine)
+        if here is not None:
+            return here
         choice = best(registry.catalogue(), machine)
     except (LocalspecError, OSError):
         # What is wrong with the registry is said where somebody uses it.
@@ -75,13 +76,7 @@ def find_offer(demo: str) -> Offer:
 
 def _best_installed(demo: str, machine: Capacity) -> Offer | None:
     """The largest model that is here, can chat, and is quick enough."""
-    known = registry.catalogue()
-    files = [
-        (entry, path)
-        for name in known.models
-        for entry in known.files_of(name)
-        if (path := store.fetched(entry)) is not None
-    ]
+    files = installed(registry.catalogue())
     least = FEWEST_TIMES * next((bytes_of(entry) for entry, _ in files if entry.name == demo), 0)
     found: list[tuple[int, Offer]] = []
     for entry, path in files:

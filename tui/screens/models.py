@@ -19,6 +19,7 @@ from localspec.models.choose import Capacity
 from localspec.models.disk import readable_size
 from localspec.models.entries import ModelEntry
 from localspec.text import printable
+from tui.background import in_background
 from tui.keys import Owner, bindings
 from tui.library import Library
 from tui.model_rows import ModelRow, Shelf, narrowed, read_shelf, typed_row
@@ -105,7 +106,7 @@ class ModelsScreen(Screen[str | None]):
         try:
             await self._read()
             if self._capacity is None:
-                self._capacity = await asyncio.to_thread(self._library.capacity)
+                self._capacity = await in_background(self._library.capacity)
                 await self._read()
         except (LocalspecError, OSError) as error:
             self._looking = False
