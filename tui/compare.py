@@ -235,6 +235,7 @@ class Comparison:
             case Finished(reply=reply):
                 way = self.contenders[run.side]
                 run.text, run.token_ids = reply.text, reply.token_ids
+                run.prompt_s = reply.timings.prompt_s
                 run.stats = reply_stats(
                     reply,
                     model=way.model.name if way.model else self._chat.setup.name,

@@ -45,7 +45,8 @@ class Run:
         text: what it has said so far.
         tally: its steps.
         prompt: how far the prompt is read, None before that.
-        token_ids: all of them, once it has ended.
+        prompt_s: seconds that reading it took, once the reply has ended.
+        token_ids: all of them, likewise.
         stats: what a footer says, once it has ended; None while it is written.
         whole: whether it ended by itself.
     """
@@ -55,6 +56,7 @@ class Run:
     text: str = ""
     tally: Tally = field(default_factory=Tally)
     prompt: PrefillProgress | None = None
+    prompt_s: float = 0.0
     token_ids: tuple[int, ...] = ()
     stats: dict[str, Any] | None = None
     whole: bool = False

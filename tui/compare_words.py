@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
+from localspec.drafters import models_of
 from localspec.messages import TokenLogprobs
 from localspec.model_files import draft_label, short_draft_label
 from localspec.verify import is_exact
@@ -204,7 +205,12 @@ def _reading_matter(comparison: Comparison) -> list[tuple[str, str]]:
     notes: list[tuple[str, str]] = []
     for side in SIDES:
         run = comparison.latest(side)
-        if run and not run.tally.drafted and comparison.contenders[side].draft.spec != "none":
+        spec = comparison.contenders[side].draft.spec
+        if run and models_of(spec):
+            # Its cache is for one text at a time, so it begins anew each time.
+            read = f"{NAMES[side]}'s draft model reads the prompt too; {run.prompt_s:.2f} s, not counted."
+            notes.append((read, "muted"))
+        if run and not run.tally.drafted and spec != "none":
             never = f"{NAMES[side]} drafted nothing: it had nothing to guess from, or guesses would not pay."
             notes.append((never, "warning"))
     prompt = first.prompt

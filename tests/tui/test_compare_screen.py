@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from tests.tui.helpers import running
+import pytest
+from textual.widgets import Input, OptionList
+
+from localspec.messages import Generate
+from localspec.model_files import WantedFiles
+from localspec.models import registry
+from localspec.models.registry import Resolved
+from tests.models.conftest import gguf_bytes
+from tests.tui.helpers import OPTIONS, running
 from tests.tui.scripted import ScriptedEngine
-from tests.tui.test_compare import TEXT, opened
+from tests.tui.test_compare import TEXT, Look, opened
 from tui.commands import ActionProvider
 from tui.keys import COMPARE_ACTIONS
+from tui.screens.choice import ChoiceScreen
 from tui.screens.compare import CompareScreen
 from tui.screens.help import HelpScreen, help_sections
 from tui.state import Phase
+from tui.widgets.prompt import Prompt
 from tui.widgets.transcript import Transcript
 
 
@@ -57,3 +67,86 @@ async def test_there_is_nothing_to_compare_without_a_model() -> None:
         await app.pilot.press("f3")
         assert "There is no model yet" in app.activity
         assert app.app.screen is app.screen
+
+
+async def test_resizing_and_colours_in_the_middle_of_a_comparison() -> None:
+    engine = ScriptedEngine()
+    async with running(engine) as app:
+        await app.ready()
+        await app.pilot.press("f3")
+        await app.until(lambda: isinstance(app.app.screen, CompareScreen))
+        look = Look(app)
+        look.screen.query_one("#question", Prompt).insert("Why?")
+        await app.pilot.press("enter")
+        engine.step("Because the lamp turns all night and ships count its flashes ")
+        await app.until(lambda: "flashes" in look.answer("a"))
+        for size in ((50, 20), (160, 45), (40, 10), (30, 6), (100, 30)):
+            await app.pilot.resize_terminal(*size)
+            app.app.theme = "nord" if app.app.theme.startswith("localspec") else "localspec-light"
+            await app.pilot.pause()
+        engine.step("from afar.")
+        engine.finish()
+        await app.until(lambda: len(engine.of(Generate)) == 2)
+        engine.step("Because.")
+        engine.finish()
+        await look.ends()
+        assert "count its flashes from afar." in " ".join(look.answer("a").split())
+        assert "Because." in look.answer("b")
+        assert "The texts part at token" in look.rows("verdict")
+
+
+async def test_without_an_engine_there_is_nothing_to_start() -> None:
+    async with running() as app:
+        await app.ready()
+        await app.pilot.press("f3")
+        await app.until(lambda: isinstance(app.app.screen, CompareScreen))
+        look = Look(app)
+        app.engine.die()
+        await app.until(lambda: app.chat.state.phase is Phase.DOWN)
+        look.screen.query_one("#question", Prompt).insert("Why?")
+        await app.pilot.press("enter")
+        assert "There is no engine" in str(look.screen.query_one("#question").border_subtitle)
+        assert not app.engine.of(Generate)
+
+
+async def test_a_side_is_put_together_from_its_parts(tmp_path: Path) -> None:
+    model, guest = tmp_path / "model.gguf", tmp_path / "guest.gguf"
+    model.write_bytes(gguf_bytes())
+    guest.write_bytes(gguf_bytes())
+    file = registry.user_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'[models.guest]\nsource = "{guest.as_posix()}"\n')
+    files = WantedFiles(Resolved("scripted", model, None), OPTIONS)
+    async with running(ScriptedEngine(["One."]), files=files) as app:
+        look = await opened(app)
+
+        async def choose(text: str) -> None:
+            await app.until(lambda: isinstance(app.app.screen, ChoiceScreen))
+            choices = app.app.screen.query_one(OptionList)
+            await app.until(lambda: choices.option_count > 1)
+            app.app.screen.query_one(Input).insert_text_at_cursor(text)
+            await app.until(lambda: choices.option_count == 1)
+            await app.pilot.press("enter")
+            await app.pilot.pause()
+
+        for part, wanted in (
+            ("rule:", "rejection"),
+            ("length:", "32"),
+            ("drafter:", "earlier replies"),
+            ("model:", "guest"),
+        ):
+            await app.pilot.press("f7")
+            await choose(part)
+            await choose(wanted)
+            await app.until(lambda: isinstance(app.app.screen, CompareScreen))
+        await app.until(lambda: "B guest · suffix · length 32 · rejection" in look.rows("head-b"))
+        assert look.comparison.contenders[0].draft.spec == "none"
+        # esc leads back to the parts, and from there to the screen.
+        await app.pilot.press("f6")
+        await choose("rule:")
+        titles = app.app.screen.query_one(OptionList)
+        await app.until(lambda: titles.option_count > 4)
+        await app.pilot.press("escape")
+        await app.until(lambda: app.app.screen.query_one(OptionList) is not titles)
+        await app.pilot.press("escape")
+        await app.until(lambda: isinstance(app.app.screen, CompareScreen))

@@ -124,6 +124,9 @@ class CompareScreen(Screen[None]):
         if self.comparison.running:
             self.hint("This comparison is at work; esc stops it.")
             return
+        if self._chat.state.info is None:
+            self.hint("There is no engine; the next message in the chat starts it again.")
+            return
         if not self._chat.ready:
             self.hint("The engine is busy with the chat; wait for its reply, or stop it there.")
             return
