@@ -206,6 +206,17 @@ def names_model() -> bool:
     return "model" in load_settings().model_fields_set
 
 
+def from_file(changes: Mapping[str, object] | None = None) -> Settings:
+    """The settings of the file alone, with some replaced by key, such as "engine.threads".
+
+    A replacing value may be text, as in the environment. Raises `UsageError` as `load_settings` does.
+    """
+    data = _long_form(_read(config_file()))
+    for key, value in (changes or {}).items():
+        _put(data, tuple(key.split(".")), value)
+    return _check(data, ".".join, strict=False)
+
+
 def merge(settings: Settings, **flags: Any) -> Settings:
     """Settings with some replaced by flags, named as on the command line; None means not given.
 

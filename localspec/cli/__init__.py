@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from localspec import __version__
-from localspec.cli import doctor, memory, models
+from localspec.cli import config, doctor, history, memory, models
 from localspec.cli.audit import audit
 from localspec.cli.bench import bench
 from localspec.cli.chat import chat
@@ -70,8 +70,10 @@ app.command("audit")(audit)
 app.command("simulate")(simulate)
 app.command("tune")(tune)
 app.add_typer(models.app, name="models")
+app.add_typer(history.app, name="history")
 app.add_typer(memory.app, name="memory")
 app.command("doctor")(doctor.doctor)
+app.add_typer(config.app, name="config")
 
 
 def _show_version(wanted: bool) -> None:
