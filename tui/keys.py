@@ -116,8 +116,8 @@ _BY_ID = {action.id: action for action in ACTIONS}
 KEY_BAR = tuple(
     _BY_ID[name]
     for name in (
-        "chat.stop", "chat.better_model", "chat.keep_model", "chat.speculation", "chat.compare", "chat.new",
-        "chat.open", "app.help", "app.commands", "app.quit", "view.panel", "chat.drafter", "chat.model",
+        "chat.stop", "chat.better_model", "chat.speculation", "chat.compare", "chat.new", "chat.open",
+        "app.help", "app.commands", "app.quit", "chat.keep_model", "view.panel", "chat.drafter", "chat.model",
     )
 )  # fmt: skip
 """The key bar, the dispensable last."""

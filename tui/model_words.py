@@ -50,11 +50,13 @@ class Coming:
 
 def title(shelf: Shelf, width: int) -> Text:
     """The top row: how much the models take, and how much is free."""
-    taken = f"{readable_size(shelf.taken)} of models"
-    if shelf.free is not None:
-        taken += f" · {readable_size(shelf.free)} free"
     text = Text("Models", "bold", no_wrap=True)
-    text.append(f"{taken:>{width - len(text)}}", "not bold dim")
+    told = [f"{readable_size(shelf.taken)} of models"]
+    if shelf.free is not None:
+        told.append(f"{readable_size(shelf.free)} free")
+    room = width - len(text)
+    taken = " · ".join(told)
+    text.append(f"{taken if len(taken) < room else told[-1]:>{room}}", "not bold dim")
     return text
 
 
@@ -129,9 +131,7 @@ def details(row: ModelRow, coming: Coming | None, sentence: str, width: int, hei
     told = textwrap.wrap(printable(sentence or reason), max(width, 20))[: max(height - 1, 1)]
     # What has happened is more important than where a file is from.
     where, room = _where(row, width), height - 1 - len(told)
-    facts = textwrap.wrap(_facts(row), max(width, 20))
-    about = [*facts[: max(room - bool(where), 1)], where] if where else facts
-    about = about[: max(room, 0)]
+    about = [*_wrapped(_facts(row), width, max(room - bool(where), 1)), where][: max(room, 0)]
     text = Text(_cut(f"{printable(row.name)}  {printable(row.about)}", width), no_wrap=True)
     text.stylize("bold", 0, len(printable(row.name)))
     for line in about:
@@ -139,6 +139,12 @@ def details(row: ModelRow, coming: Coming | None, sentence: str, width: int, hei
     for line in told:
         text.append(f"\n{line}")
     return text
+
+
+def _wrapped(text: str, width: int, most: int) -> list[str]:
+    """Text in lines, `most` of them at most: the last one is cut where there is more."""
+    lines = textwrap.wrap(text, max(width, 20))
+    return lines if len(lines) <= most else [*lines[: most - 1], " ".join(lines[most - 1 :])]
 
 
 def _news(coming: Coming) -> str:

@@ -127,10 +127,11 @@ def test_a_model_of_the_environment_is_a_named_one(monkeypatch: pytest.MonkeyPat
 
 async def test_the_better_model_is_fetched_while_the_small_one_answers(fetching: Fetching) -> None:
     engine = ScriptedEngine(["One.", "Two."])
-    async with running(engine, files=demo(), demo=True, size=(100, 30)) as app:
+    async with running(engine, files=demo(), demo=True, size=(120, 30)) as app:
         await offered(app)
         assert OFFER in " ".join(app.transcript.text.split())
-        assert "f8 better model  f9 no, thanks" in app.keys
+        assert "f8 better model  f2" in app.keys
+        assert "f9 no, thanks" in app.keys
         await app.pilot.press("f8")
         await app.until(lambda: "Downloading big-4b" in app.activity)
         await app.send("meanwhile")

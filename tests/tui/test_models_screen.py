@@ -56,7 +56,8 @@ def test_what_was_fetched_has_left_the_family(target: Path) -> None:
         put_in_place(name)
     shelf = read_shelf(target, MACHINE)
     found = [row.id for row in shelf.installed]
-    assert found == ["target", "big-4b:Q8_0", "big-1b", "little", "hf:o/typed/typed-by-hand.gguf"]
+    assert found[0] == "target"
+    assert set(found) == {"target", "big-4b:Q8_0", "big-1b", "little", "hf:o/typed/typed-by-hand.gguf"}
     assert [row.id for row in shelf.available[0].sizes] == ["big-70b", "big-4b"]
 
 
