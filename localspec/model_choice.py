@@ -39,7 +39,7 @@ def resolve(name_or_path: str) -> Resolved:
 
 def resolve_draft(name_or_path: str) -> Resolved:
     """The same for a draft model, which has to be quick: a family's name is its smallest size."""
-    family = registry.catalogue().families.get(name_or_path.strip())
+    family = registry.catalogue().family(name_or_path.strip())
     return registry.resolve(name_or_path) if family is None else _resolved(family.sizes[-1])
 
 
@@ -57,7 +57,7 @@ def choice_of(name: str) -> Choice | None:
     """
     from localspec.runtime import survey
 
-    family = registry.catalogue().families.get(name.strip())
+    family = registry.catalogue().family(name.strip())
     return None if family is None else choose.choose(family, survey.capacity())
 
 

@@ -11,6 +11,7 @@ from localspec.drafters import METHODS, members_of, models_of
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.model_choice import companions_of, resolve_draft
 from localspec.models import registry, store
+from localspec.models.entries import HEADS
 from localspec.models.gguf import read_header
 from localspec.models.progress import OnProgress
 from localspec.models.registry import Resolved
@@ -133,12 +134,19 @@ def _place(resolved: Resolved) -> Path:
 
 
 def _resolved(name: str) -> Resolved:
+    head = HEADS.get(name.partition(":")[0].lower())
+    if head:
+        raise UsageError(
+            f"{head} heads draft from a model's hidden states, which this version cannot do; use a draft "
+            f"model or one of: {', '.join(METHODS)}."
+        )
     try:
         return resolve_draft(name)
     except NotFoundError as error:
         known = registry.catalogue()
         names = [*known.families, *known.models]
-        if name.lower().endswith(".gguf") or "/" in name or name.rpartition(":")[0] in names:
+        base = name.rpartition(":")[0]
+        if name.lower().endswith(".gguf") or "/" in name or known.family(base) or known.files_of(base):
             raise
         near = difflib.get_close_matches(name.lower(), [*METHODS, *names], n=1, cutoff=0.6)
         hint = f" (did you mean {near[0]}?)" if near else ""

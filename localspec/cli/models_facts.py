@@ -204,11 +204,14 @@ def _contexts(trained: int) -> list[int]:
 def drafters(entry: ModelEntry | None, header: GGUFHeader | None) -> list[dict[str, Any]]:
     """Models that can draft for this one: those made for it, and of what is here all that its file allows.
 
-    Each with "name", "fetched", "size", and "vocabulary": "same", "alike" or "other" where files tell.
+    Each with "name", "fetched", "size", "head" (its kind, such as "DFlash", null for a draft model), "family"
+    (whether it is of the same one), and "vocabulary": "same", "alike" or "other" where files tell.
     """
     from localspec.errors import LocalspecError
     from localspec.models import registry, store
+    from localspec.models.choose import estimated_bytes
     from localspec.models.compat import check_draft_file
+    from localspec.models.entries import HEADS
     from localspec.models.gguf import read_header
     from localspec.models.installed import installed
 
@@ -221,7 +224,9 @@ def drafters(entry: ModelEntry | None, header: GGUFHeader | None) -> list[dict[s
         found[name] = {
             "name": name,
             "fetched": here,
-            "size": one.size if one is not None else None,
+            "size": estimated_bytes(one) or None if one is not None else None,
+            "head": HEADS.get(name.partition(":")[0]),
+            "family": one is not None and _same_family(entry, one),
             "vocabulary": None,
         }
     if header is None:
@@ -237,9 +242,15 @@ def drafters(entry: ModelEntry | None, header: GGUFHeader | None) -> list[dict[s
             "name": one.name,
             "fetched": True,
             "size": draft.file_bytes,
+            "head": None,
+            "family": _same_family(entry, one),
             "vocabulary": _vocabulary(header, draft),
         }
     return sorted(found.values(), key=lambda one: (not one["fetched"], one["vocabulary"] == "other"))
+
+
+def _same_family(entry: ModelEntry | None, one: ModelEntry) -> bool:
+    return entry is not None and bool(entry.family) and one.family == entry.family
 
 
 def _vocabulary(target: GGUFHeader, draft: GGUFHeader) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,8 @@ ModelArgument = Annotated[str, typer.Argument(metavar="NAME|PATH", help="A known
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _LINE_EVERY_S = 5.0
+_LEAST_ROOM = 20
+"""Columns; where a terminal has fewer, its own breaking of lines is no worse."""
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
@@ -33,6 +36,26 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
         if room is not None and len(line) > room:
             line = f"{line[: room - 1]}…"
         typer.echo(line.rstrip())
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """A name and a text a line; in a terminal long texts go on under themselves."""
+    width = max(map(len, facts), default=0)
+    indent = " " * (width + 2)
+    room = shutil.get_terminal_size().columns - len(indent) if sys.stdout.isatty() else 0
+    for name, text in facts.items():
+        lines = text.split("\n")
+        if room >= _LEAST_ROOM:
+            # Names of files and hashes stay whole, to be copied.
+            lines = [part for line in lines for part in _wrapped(line, room)]
+        typer.echo(f"{name:<{width}}  {lines[0]}")
+        for line in lines[1:]:
+            typer.echo(indent + line)
+
+
+def _wrapped(line: str, room: int) -> list[str]:
+    parts = textwrap.wrap(line, room, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return parts or [""]
 
 
 def print_json(value: Any) -> None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli.models_output import JsonOption, print_json, print_table, readable
+from localspec.cli.models_output import JsonOption, print_facts, print_json, print_table, readable
 
 if TYPE_CHECKING:
     from localspec.models.choose import Capacity
     from localspec.models.entries import ModelEntry
     from localspec.models.families import Catalogue, Family
 
+_THINKING = {"switch": "yes, --no-think turns it off", "always": "always, before every reply"}
 _VOCABULARY = {"same": "same vocabulary", "alike": "much the same vocabulary", "other": "through text"}
 
 
@@ -34,8 +35,9 @@ def list_models(
     families = list(known.families.values())
     entries: Sequence[ModelEntry] = every_file(known) if as_json else list(known.models.values())
     if name is not None:
-        families = [known.families[name]] if name in known.families else []
-        entries = families[0].sizes if families else [registry.find_entry(name)]
+        family = known.family(name)
+        families = [] if family is None else [family]
+        entries = [registry.find_entry(name)] if family is None else family.sizes
         if as_json and families:
             entries = [file for entry in entries for file in known.files_of(entry.name)]
     if as_json:
@@ -62,7 +64,7 @@ def _print_overview(known: Catalogue, machine: Capacity) -> None:
         rows += [(one.name, _bytes_of(one), _runs_on(one, machine), one.description) for one in here]
         print_table(rows)
         typer.echo()
-    typer.echo("To fetch, with `localspec models pull NAME`, or by starting it:")
+    typer.echo("To fetch, with `localspec models pull NAME` or --model NAME:")
     rows = [("NAME", "SIZES", "BEST HERE", "DESCRIPTION")]
     of_families = {entry.name for family in known.families.values() for entry in family.sizes}
     for family in known.families.values():
@@ -92,7 +94,8 @@ def _print_exact(
 
 def _range(family: Family) -> str:
     labels = [entry.name.removeprefix(f"{family.name}-") for entry in family.sizes]
-    return labels[0] if len(labels) == 1 else f"{labels[-1]}-{labels[0]}" if labels else "-"
+    # Not joined by a dash, which is a part of some.
+    return labels[0] if len(labels) == 1 else f"{labels[-1]} to {labels[0]}" if labels else "-"
 
 
 def _best_here(family: Family, machine: Capacity) -> str:
@@ -139,17 +142,19 @@ def show(
     """
     from localspec.models import registry
 
-    family = registry.catalogue().families.get(name)
+    family = registry.catalogue().family(name)
     facts = _of_family(family) if family is not None else _of_model(name)
     if as_json:
         print_json(facts)
         return
     shown = _shown(facts)
-    width = max(map(len, shown))
-    for key, value in shown.items():
-        if value not in (None, "", {}, []):
-            text = _readable(key, value).replace("\n", "\n" + " " * (width + 2))
-            typer.echo(f"{key.replace('_', ' '):<{width}}  {text}")
+    print_facts(
+        {
+            key.replace("_", " "): _readable(key, value)
+            for key, value in shown.items()
+            if value not in (None, "", {}, [])
+        }
+    )
     if family is None and not facts["fetched"]:
         typer.echo(f"Not fetched yet: `localspec models pull {name}`.", err=True)
 
@@ -211,6 +216,8 @@ def _readable(key: str, value: Any) -> str:
     match key:
         case "size":
             return readable(value)
+        case "thinking":
+            return _THINKING.get(value, value)
         case "memory":
             return _readable_memory(value)
         case "drafters":
@@ -243,7 +250,10 @@ def _readable_memory(value: dict[str, Any]) -> str:
 
 
 def _readable_drafter(value: dict[str, Any]) -> str:
-    notes = [readable(value["size"]), _VOCABULARY.get(value["vocabulary"], "made for this model")]
+    if value["head"]:
+        return f"{value['name']} ({value['head']} head made for this model, which this version cannot use)"
+    origin = "same family" if value["family"] else "made for this model"
+    notes = [readable(value["size"]), _VOCABULARY.get(value["vocabulary"], origin)]
     if not value["fetched"]:
         notes.append("not fetched")
     return f"{value['name']} ({', '.join(note for note in notes if note)})"

@@ -83,7 +83,7 @@ def _present(catalogue: Catalogue, capacity: Capacity) -> tuple[str, Path | None
     from localspec.settings import load_settings
 
     name = load_settings().model
-    family = catalogue.families.get(name.strip())
+    family = catalogue.family(name.strip())
     if family is not None:
         entry = choose.choose(family, capacity).entry
         return entry.name, store.fetched(entry)

@@ -64,6 +64,9 @@ _HUB = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w.+-]+))?/(.+)")
 _PART = re.compile(r"-(\d{1,9})-of-(\d{1,9})\.gguf$", re.IGNORECASE)
 _MOST_PARTS = 1000
 
+HEADS = {"eagle3": "EAGLE-3", "mtp": "MTP", "dflash": "DFlash", "dspark": "DSpark"}
+"""Heads that draft from a model's hidden states: the kind before their source in `drafts`, and its name."""
+
 
 def parse_source(text: str, base: Path) -> Source:
     """Read one source; plain paths are relative to `base`. Raises `ValueError` saying what is wrong."""

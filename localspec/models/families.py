@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
+from typing import TypeVar
 
 from localspec.models.entries import ModelEntry, RecommendedSampling
 
@@ -38,6 +39,9 @@ class Family:
     files: Mapping[str, tuple[ModelEntry, ...]] = field(default_factory=dict)
 
 
+_Named = TypeVar("_Named")
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """Everything that is known by name.
@@ -50,10 +54,15 @@ class Catalogue:
     models: Mapping[str, ModelEntry]
     families: Mapping[str, Family]
 
+    def family(self, name: str) -> Family | None:
+        """The family `name`, in any case; None where there is none."""
+        return None if name in self.models else _in_any_case(self.families, name)
+
     def find(self, name: str) -> ModelEntry | None:
-        """The model `name`, which may be `NAME:QUANTIZATION` in any case; None where there is none."""
-        if name in self.models:
-            return self.models[name]
+        """The model `name`, which may be `NAME:QUANTIZATION`, in any case; None where there is none."""
+        entry = None if name in self.families else _in_any_case(self.models, name)
+        if entry is not None:
+            return entry
         base, colon, wanted = name.rpartition(":")
         if not colon:
             return None
@@ -61,28 +70,38 @@ class Catalogue:
 
     def files_of(self, name: str) -> tuple[ModelEntry, ...]:
         """Every file of the model `name`, the default one first; empty where there is no such model."""
-        entry = self.models.get(name)
+        entry = _in_any_case(self.models, name)
         if entry is None:
             return ()
         for family in self.families.values():
-            files = family.files.get(name, ())
+            files = family.files.get(entry.name, ())
             if entry in files:
                 return files
         return (entry,)
 
 
+def _in_any_case(table: Mapping[str, _Named], name: str) -> _Named | None:
+    """What is called `name`, or like it in other letters where that is one thing only."""
+    if name in table:
+        return table[name]
+    alike = [one for key, one in table.items() if key.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
 def merged(first: Catalogue, later: Catalogue) -> Catalogue:
     """Both catalogues; a name of the later one takes the place of the same name in the first.
 
-    A family is replaced as a whole. A model that has the name of a size of a family stands for that size.
+    A family is replaced as a whole. A model that has the name of a size of a family stands for that size, and
+    a family of that name takes the size out of it.
     """
     families, models = {}, dict(first.models)
     for name, family in first.families.items():
-        if name in later.models or name in later.families:
-            for entry in family.sizes:
-                del models[entry.name]
-        else:
-            families[name] = _with_own(family, later.models)
+        for entry in family.sizes:
+            del models[entry.name]
+        kept = tuple(entry for entry in family.sizes if entry.name not in later.families)
+        if kept and name not in later.models and name not in later.families:
+            files = {entry.name: family.files[entry.name] for entry in kept}
+            families[name] = _with_own(replace(family, sizes=kept, files=files), later.models)
     for name in later.families:
         models.pop(name, None)
     models.update(later.models)
@@ -97,7 +116,7 @@ def _with_own(family: Family, models: Mapping[str, ModelEntry]) -> Family:
     for entry in family.sizes:
         own = models.get(entry.name)
         if own is not None:
-            others = files[entry.name][1:]
+            others = tuple(one for one in files[entry.name][1:] if one.quantization != own.quantization)
             names = tuple(one.quantization for one in (own, *others) if one.quantization)
             own = replace(own, shape=own.shape or entry.shape, quantizations=names)
             files[entry.name] = (own, *others)

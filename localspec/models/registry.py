@@ -16,10 +16,16 @@ from localspec.models import store
 from localspec.models.entries import ModelEntry, parse_source
 from localspec.models.families import Catalogue, Family, merged
 from localspec.models.tables import read_tables
+from localspec.text import printable
 
 DEFAULT_MODEL = "smollm2"
 
-_REPO = re.compile(r"\w[\w-]*/[\w.-]+(?<!\.gguf)")
+_REPO = re.compile(r"\w[\w-]*/[\w.-]+(?<!\.gguf)(?::[\w.-]+)?")
+_ADDRESS = re.compile(
+    r"https?://[^/]+/([\w.-]+/[\w.-]+)(?:/(?:blob|resolve|tree)/([\w.+-]+)(?:/([^?#]+\.gguf))?)?/?(?:[?#].*)?"
+)
+"""A page of the hub, as it is copied from a browser: repository, revision and file."""
+_LONGEST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +104,13 @@ def resolve(name_or_path: str) -> Resolved:
     path = _expanded(text)
     if text and _exists(path):
         return Resolved(name=path.stem, path=path, entry=None)
+    if text.startswith(("https://", "http://")):
+        raise NotFoundError(f"{_shown(text)} is an address{_hub_hint(text) or '; give a name or a file'}.")
     if _looks_like_a_path(text):
-        hint = "; a file of the hub is written hf:OWNER/REPO/file.gguf" if _REPO.fullmatch(text) else ""
-        raise NotFoundError(f"There is no file {path}: check the path, or see `localspec models list`{hint}.")
+        hint = _hub_hint(text)
+        raise NotFoundError(
+            f"There is no file {_shown(str(path))}: check the path, or see `localspec models list`{hint}."
+        )
     raise _unknown(text, known, ", or give the path of a .gguf file")
 
 
@@ -123,10 +133,10 @@ def _known(text: str, known: Catalogue) -> ModelEntry | None:
     entry = known.find(text)
     if entry is not None:
         return entry
-    family = known.families.get(text)
+    family = known.family(text)
     if family is not None:
         names = ", ".join(one.name for one in family.sizes)
-        raise UsageError(f'"{text}" is a family of models; name one of them: {names}.')
+        raise UsageError(f'"{family.name}" is a family of models; name one of them: {names}.')
     if text.startswith(("hf:", "pypi:")):
         return _adhoc(text)
     return None
@@ -136,11 +146,29 @@ def _unknown(text: str, known: Catalogue, otherwise: str = "") -> NotFoundError:
     base, _, wanted = text.rpartition(":")
     files = [one.quantization for one in known.files_of(base) if one.quantization]
     if files:
-        return NotFoundError(f'There is no "{wanted}" of {base}; there is {", ".join(files)}.')
-    if base in known.families:
-        return NotFoundError(_size_needed(known.families[base], wanted))
+        return NotFoundError(f'There is no "{_shown(wanted)}" of {base}; there is {", ".join(files)}.')
+    family = known.family(base)
+    if family is not None:
+        return NotFoundError(_size_needed(family, _shown(wanted)))
     near = _nearest(text, [*known.families, *known.models])
-    return NotFoundError(f'No model is named "{text}"{near}; see `localspec models list`{otherwise}.')
+    return NotFoundError(f'No model is named "{_shown(text)}"{near}; see `localspec models list`{otherwise}.')
+
+
+def _hub_hint(text: str) -> str:
+    """How a file of the hub is written, where `text` seems to mean one; "" elsewhere."""
+    address = _ADDRESS.fullmatch(text)
+    if address and address[3]:
+        revision = "" if address[2] == "main" else f"@{address[2]}"
+        return f"; a file of the hub is written hf:{address[1]}{revision}/{address[3]}"
+    if address:
+        return f"; a file of the hub is written hf:{address[1]}/file.gguf"
+    return "; a file of the hub is written hf:OWNER/REPO/file.gguf" if _REPO.fullmatch(text) else ""
+
+
+def _shown(text: str) -> str:
+    """What a user typed, fit for a sentence."""
+    text = printable(" ".join(text.split()))
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
 
 
 def _size_needed(family: Family, wanted: str) -> str:
@@ -153,7 +181,7 @@ def _size_needed(family: Family, wanted: str) -> str:
 
 
 def _nearest(text: str, known: Iterable[str]) -> str:
-    wanted, known = text.lower(), list(known)
+    wanted, known = text.lower()[:_LONGEST_SHOWN], list(known)
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
     near += [name for name in known if wanted and name.startswith(wanted) and name not in near]
     if not near:

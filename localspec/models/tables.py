@@ -26,8 +26,10 @@ from localspec.text import printable
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DRAFT = re.compile(r"(?:[a-z0-9]+:)?((?:hf|pypi):.+)|[A-Za-z0-9][A-Za-z0-9._-]*(?::[A-Za-z0-9._-]+)?")
 _LONGEST_NAME = 100
+_LARGEST_FILE = 10_000_000
 _THINKING = ("", "switch", "always")
 _SAMPLING = {item.name for item in fields(RecommendedSampling)}
+_SHARES = ("top_p", "min_p")
 
 _TEXTS = frozenset({"description", "license", "thinking"})
 _COUNTS = frozenset({"weights", "active", "cache_bytes"})
@@ -53,12 +55,7 @@ def read_tables(file: Path) -> Catalogue:
     Raises:
         UsageError: the file cannot be read, is no TOML, or says what cannot be; names file and line.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"Cannot read {file}: {error.strerror}; make it readable or remove it.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is not UTF-8 text; save it as UTF-8.") from error
+    text = _read(file)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -68,6 +65,20 @@ def read_tables(file: Path) -> Catalogue:
         # Numbers of thousands of digits and deep nesting fail in Python itself.
         raise UsageError(f"{file} is not valid TOML: {error}; correct it or remove the file.") from error
     return _Reader(file, text).catalogue(data)
+
+
+def _read(file: Path) -> str:
+    try:
+        # A pipe would be waited for, and some devices never end.
+        usable = file.is_file() and file.stat().st_size <= _LARGEST_FILE
+        text = file.read_text(encoding="utf-8") if usable else None
+    except OSError as error:
+        raise UsageError(f"Cannot read {file}: {error.strerror}; make it readable or remove it.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text; save it as UTF-8.") from error
+    if text is None:
+        raise UsageError(f"{file} is a folder, a device or far too large for a list of models; move it away.")
+    return text
 
 
 class _Reader:
@@ -247,9 +258,12 @@ class _Reader:
                 raise self._error((*at, key), f'"{key}" is not known in "sampling"; use one of: {offered}')
             kinds = int if key == "top_k" else (int, float)
             number = isinstance(value, kinds) and not isinstance(value, bool)
+            kind = "a whole number" if key == "top_k" else "a number"
             if not number or not 0 <= value < _LARGEST["context"]:
-                kind = "a whole number" if key == "top_k" else "a number"
                 raise self._error((*at, key), f'"{key}" in "sampling" must be {kind} of at least 0')
+            if key in _SHARES and (value > 1 or (key == "top_p" and value == 0)):
+                least = "above 0" if key == "top_p" else "of at least 0"
+                raise self._error((*at, key), f'"{key}" in "sampling" must be {kind} {least} and at most 1')
         return RecommendedSampling(**values)
 
     # --- values
@@ -307,7 +321,8 @@ def _weights(entry: ModelEntry) -> int:
 
 
 def _toml_problem(error: tomllib.TOMLDecodeError, text: str) -> tuple[str, int]:
-    message = str(error)
+    # Its names of tables are Python's: ('models', 'a').
+    message = re.sub(r"\(('[^()]*'),?\)", lambda keys: ".".join(re.findall("'([^']*)'", keys[1])), str(error))
     match = re.search(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$", message)
     if match is None:
         return message, 1

@@ -133,6 +133,23 @@ def test_the_users_model_of_a_sizes_name_stands_for_that_size() -> None:
     assert own.shape == entry.shape, "how large it is stays known"
 
 
+def test_a_quantization_of_the_users_own_takes_the_place_of_the_same_one() -> None:
+    write_user_file('[models."qwen3-8b"]\nsource = "own.gguf"\nquantization = "Q6_K"\n')
+    own = registry.entries()["qwen3-8b"]
+    assert own.quantizations == ("Q6_K", "Q5_K_M", "Q8_0")
+    assert registry.find_entry("qwen3-8b:Q6_K").is_local
+
+
+def test_the_users_family_takes_the_name_of_a_shipped_size() -> None:
+    write_user_file(family_text("qwen3-8b", ("4b",)))
+    known = registry.catalogue()
+    assert "qwen3-8b" not in known.models
+    assert "qwen3-8b" not in {entry.name for entry in known.families["qwen3"].sizes}
+    assert "qwen3-8b-4b" in known.models
+    with pytest.raises(UsageError, match="is a family"):
+        registry.find_entry("qwen3-8b")
+
+
 # --- mistakes
 
 

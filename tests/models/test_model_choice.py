@@ -67,6 +67,14 @@ def test_draft_models_can_be_quantizations_and_families() -> None:
         resolve_drafts("suffix+tall-8b:Q9")
     with pytest.raises(UsageError, match="did you mean tall"):
         resolve_drafts("suffix+tell")
+    with pytest.raises(UsageError, match=r"EAGLE-3 heads .* this version cannot do"):
+        resolve_drafts("suffix+eagle3:hf:o/r/e.gguf")
+
+
+@pytest.mark.usefixtures("eight")
+def test_a_familys_name_is_known_in_any_case() -> None:
+    assert model_choice.find_entry("TALL") == model_choice.find_entry("tall")
+    assert resolve_drafts("Tall")["Tall"].name == "tall-0.6b"
 
 
 @pytest.mark.usefixtures("eight")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_known_model_that_is_not_fetched_has_no_path() -> None:
         ("qwen", "qwen3"),
         ("quen3", "qwen3"),
         ("smollm", "smollm2"),
-        ("SMOLLM2", "smollm2"),
+        ("SMOLM2", "smollm2"),
         ("gema3", "gemma3"),
     ],
 )
@@ -83,6 +84,45 @@ def test_a_missing_file_is_not_found(typed: str) -> None:
 def test_a_hub_repository_is_answered_with_the_form_to_write() -> None:
     with pytest.raises(NotFoundError, match=r"hf:OWNER/REPO/file\.gguf"):
         registry.resolve("Qwen/Qwen3-8B-GGUF")
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("Qwen/Qwen3-8B-GGUF:Q4_K_M", "hf:OWNER/REPO/file.gguf"),
+        ("https://hub.example/o/r", "hf:o/r/file.gguf"),
+        ("https://hub.example/o/r/tree/main", "hf:o/r/file.gguf"),
+        ("https://hub.example/o/r/resolve/main/sub/f.gguf?download=true", "hf:o/r/sub/f.gguf"),
+        ("https://hub.example/o/r/blob/v1.0/f.gguf", "hf:o/r@v1.0/f.gguf"),
+    ],
+)
+def test_what_is_copied_from_a_page_of_the_hub_is_answered_with_what_to_write(typed: str, told: str) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        registry.resolve(typed)
+    assert str(caught.value).endswith(f"a file of the hub is written {told}.")
+
+
+@pytest.mark.parametrize("typed", ["SmolLM2", "SMOLLM2:q4_1", "Qwen3-8B", "QWEN3-8b:q6_k"])
+def test_names_are_known_in_any_case(typed: str) -> None:
+    found = registry.find_entry(typed)
+    assert found.name.lower() in (typed.lower(), typed.lower().partition(":")[0])
+
+
+def test_of_two_names_that_differ_in_case_each_is_itself() -> None:
+    write_user_file('[models.Own]\nsource = "hf:o/r/a.gguf"\n[models.own]\nsource = "hf:o/r/b.gguf"\n')
+    assert registry.find_entry("Own").filename == "a.gguf"
+    assert registry.find_entry("own").filename == "b.gguf"
+    with pytest.raises(NotFoundError, match="nearest: own, Own"):
+        registry.find_entry("OWN")
+
+
+@pytest.mark.parametrize("typed", ["x" * 5000, "a\nb\x1b[31m"])
+def test_nonsense_is_answered_with_a_line_that_is_safe_to_print(typed: str) -> None:
+    for text in (typed, f"./{typed}", f"https://{typed}", f"smollm2:{typed}"):
+        with pytest.raises(NotFoundError) as caught:
+            registry.resolve(text)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 300
 
 
 def test_a_source_can_be_used_without_an_entry() -> None:
@@ -176,6 +216,9 @@ def test_paths_are_relative_to_the_file_that_names_them() -> None:
         ('[models.a]\nsource = "hf:o/r/f.gguf"\nchecked = 2026-01-31T10:00:00\n', 3, "must be a date"),
         ('[models.a]\nsource = "hf:o/r/f.gguf"\nsize = 0xffffffffffffffffffff\n', 3, "far too large"),
         ('[models.a]\nsource = "hf:o/r/f.gguf"\nsampling = { top_p = nan }\n', 3, "at least 0"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nsampling = { top_p = 5 }\n', 3, "above 0 and at most 1"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\nsampling = { min_p = 5 }\n', 3, "at most 1"),
+        ('[models.a]\nsource = "hf:o/r/f.gguf"\n[models.a]\n', 3, "Cannot declare models.a twice"),
         ('[models.a]\nsource = "hf:o/r/f.gguf"\ndrafts = "b"\n', 3, "list of names"),
         ('[models.a]\nsource = "hf:o/r/f.gguf"\ndrafts = ["../b"]\n', 3, "no name and no source"),
         ('[models.a]\nsource = "hf:o/r/f.gguf"\ndrafts = ["hf:o/r/../f"]\n', 3, "does not name a file"),
@@ -199,6 +242,21 @@ def test_a_mistake_names_file_and_line(text: str, line: int, reason: str) -> Non
 def test_a_file_that_is_not_text_is_a_usage_error() -> None:
     write_user_file("").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not UTF-8"):
+        registry.entries()
+
+
+def test_a_list_that_is_no_file_is_a_usage_error() -> None:
+    file = write_user_file("")
+    for make in (file.mkdir, lambda: os.mkfifo(file), lambda: file.symlink_to(os.devnull)):
+        file.unlink(missing_ok=True)
+        make()
+        with pytest.raises(UsageError, match="is a folder, a device"):
+            registry.entries()
+        if file.is_dir():
+            file.rmdir()
+    file.unlink()
+    file.write_text("# " + "x" * 11_000_000)
+    with pytest.raises(UsageError, match="far too large"):
         registry.entries()
 
 
