@@ -124,7 +124,7 @@ def read_shelf(current: Path | None, capacity: Capacity | None) -> Shelf:
         for entry in known.models.values()
         if entry.name not in of_families and entry.name not in here and not entry.is_local
     ]
-    return Shelf(tuple(installed), tuple(available), sum(row.size or 0 for row in installed), _free())
+    return Shelf(tuple(installed), tuple(available), sum(row.size or 0 for row in installed), free_bytes())
 
 
 def typed_row(text: str, capacity: Capacity | None) -> ModelRow | None:
@@ -260,7 +260,7 @@ def part_bytes(entry: ModelEntry) -> int:
     return total
 
 
-def _free() -> int | None:
+def free_bytes() -> int | None:
     """Bytes that are free where models are fetched to."""
     folder = store.models_dir()
     with contextlib.suppress(OSError):

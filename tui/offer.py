@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.errors import LocalspecError
@@ -10,6 +11,7 @@ from localspec.models import registry
 from localspec.models.choose import SLOWEST, Capacity, best, estimated_bytes
 from localspec.models.disk import readable_size
 from localspec.models.entries import ModelEntry
+from localspec.models.families import Catalogue
 from localspec.models.gguf import read_header
 from localspec.models.installed import installed
 from localspec.models.lookalikes import purpose
@@ -17,7 +19,7 @@ from localspec.models.registry import Resolved
 from localspec.runtime.survey import capacity
 from localspec.settings import config_file
 from tui import figures
-from tui.model_rows import bytes_of, fit, name_of, part_bytes
+from tui.model_rows import bytes_of, fit, free_bytes, name_of, part_bytes
 
 FEWEST_TIMES = 3
 """How many times larger than the demo model an installed one has to be to count as better."""
@@ -60,7 +62,7 @@ def find_offer(demo: str) -> Offer:
         here = _best_installed(demo, machine)
         if here is not None:
             return here
-        choice = best(registry.catalogue(), machine)
+        choice = best(_with_room(registry.catalogue()), machine)
     except (LocalspecError, OSError):
         # What is wrong with the registry is said where somebody uses it.
         return Offer(demo)
@@ -72,6 +74,26 @@ def find_offer(demo: str) -> Offer:
     if part:
         size += f", {readable_size(part)} of it here already"
     return Offer(demo, entry, facts=_facts(size, choice.tokens_per_second))
+
+
+def _with_room(known: Catalogue) -> Catalogue:
+    """The families without those files that the disk has no room for."""
+    free = free_bytes()
+    if free is None:
+        return known
+
+    def kept(files: Iterable[ModelEntry]) -> tuple[ModelEntry, ...]:
+        return tuple(file for file in files if estimated_bytes(file) - part_bytes(file) <= free)
+
+    families = {
+        name: replace(
+            family,
+            sizes=kept(family.sizes),
+            files={size: kept(files) for size, files in family.files.items()},
+        )
+        for name, family in known.families.items()
+    }
+    return replace(known, families={name: one for name, one in families.items() if one.sizes})
 
 
 def _best_installed(demo: str, machine: Capacity) -> Offer | None:

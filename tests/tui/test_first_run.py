@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import DownloadError
-from localspec.models import registry
+from localspec.models import registry, store
 from localspec.models.choose import Capacity
 from localspec.settings import config_file, names_model
 from tests.tui.helpers import OPTIONS, Running, running
@@ -82,6 +82,18 @@ def test_a_better_model_that_is_here_is_offered_without_download(tmp_path: Path)
     found = find_offer("demo")
     assert found.entry is not None
     assert (found.entry.name, found.installed) == ("mine", True)
+
+
+def test_nothing_is_offered_that_the_disk_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tui.offer.free_bytes", lambda: 10**9)
+    assert "f8 gets big-1b (600.0 MB to fetch" in find_offer("demo").sentence
+    entry = registry.find_entry("big-1b")
+    part = store.entry_dir(entry) / ".partial" / "big-1b.gguf.abc.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(2000))
+    assert "to fetch, 2.0 kB of it here already" in find_offer("demo").sentence
+    monkeypatch.setattr("tui.offer.free_bytes", lambda: 10**6)
+    assert find_offer("demo").entry is None
 
 
 def test_where_nothing_suits_nothing_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
