@@ -29,6 +29,7 @@ from tui.messages import EngineFrame
 from tui.screens.choice import ChoiceScreen
 from tui.screens.compare import CompareScreen
 from tui.screens.history import HistoryScreen
+from tui.screens.tokens import TokenScreen
 from tui.view import NoteKind
 from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
 from tui.widgets.panel import LiveLine, LivePanel
@@ -57,6 +58,7 @@ class ChatScreen(Screen[None]):
         self._past = Comparisons(private=store.private)
         self._comparison: Comparison | None = None
         self._compare_screen: CompareScreen | None = None
+        self._token_screen: TokenScreen | None = None
         self.library = Library(self, launch, self._acted)
         self.set_class(not launch.panel, "-no-panel")
 
@@ -115,6 +117,8 @@ class ChatScreen(Screen[None]):
                 self.hint(f"Speculation: {event.reason}.")
         if self._compare_screen is not None:
             self._compare_screen.follow()
+        if self._token_screen is not None:
+            self._token_screen.follow()
         self._refresh_figures()
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
@@ -212,6 +216,15 @@ class ChatScreen(Screen[None]):
         self._compare_screen = None
         self._acted()
 
+    def action_tokens(self) -> None:
+        """Look at the newest reply token by token."""
+        self._token_screen = TokenScreen(self.chat, self.bridge.hurry)
+        self.app.push_screen(self._token_screen, self._looked)
+
+    def _looked(self, _result: None) -> None:
+        self._token_screen = None
+        self._acted()
+
     def action_choose_drafter(self) -> None:
         """Choose who drafts."""
         target, setup = self.chat.setup.file, self.chat.setup
@@ -257,19 +270,17 @@ class ChatScreen(Screen[None]):
         self._acted()
 
     def action_open_chat(self) -> None:
-        """Choose an earlier conversation."""
-        try:
-            rows = self._store.conversations()
-        except StorageError as error:
-            self.show_note(str(error), "error")
-            return
-        self.app.push_screen(HistoryScreen(rows, self.chat.conversation.id), self._open)
+        """Choose an earlier conversation, or rename, delete or export one."""
+        now = self.chat.conversation
+        self.app.push_screen(HistoryScreen(self._store, now.id, replying=self.chat.replying), self._open)
 
     def _open(self, conversation_id: int | None) -> None:
-        if conversation_id is None or conversation_id == self.chat.conversation.id:
-            return
         try:
-            self.chat.open(conversation_id)
+            if conversation_id is not None and conversation_id != self.chat.conversation.id:
+                self.chat.open(conversation_id)
+            elif not self.chat.conversation.refresh():
+                # It was deleted there.
+                self.chat.new()
         except StorageError as error:
             self.show_note(str(error), "error")
         self._acted()
