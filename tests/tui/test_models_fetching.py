@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,8 @@ async def test_a_real_download_is_stopped_and_continued(
         await app.until(lambda: "% ━" in line_of(screen, "single"), 20)
         await app.pilot.press("f8")
         await app.until(lambda: "is here" in line_of(screen, "single"), 20)
+        # Else the rest might still arrive there.
+        await app.until(lambda: not any(one.name == "model-finder" for one in threading.enumerate()), 20)
         hub.holds.clear()
         hub.released.set()
         await app.pilot.press("f8")
