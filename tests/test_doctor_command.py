@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,10 @@ def test_what_chats_have_measured_is_found(smollm2_path: Path) -> None:
     found = speed.look_at_passes(machine, library.version, {"it": smollm2_path}, None, {}, measure=False)
     (model,) = found.models
     assert (model.name, model.pass_ms, model.measured) == ("it", 10.0, "calibration")
+    # Copying may be quicker than the cores can compute.
+    quick = replace(machine, cores=2)
+    found = speed.look_at_passes(quick, library.version, {"it": smollm2_path}, 60e9, {}, measure=False)
+    assert found.models[0].expected_ms == pytest.approx(model.weight_bytes / 20e9 * 1e3)
     assert model.widths == {1: 10.0, 4: 20.0}
     assert model.expected_ms is None
 

@@ -217,7 +217,7 @@ def _readable(key: str, value: Any) -> str:
         case "size":
             return readable(value)
         case "thinking":
-            return _THINKING.get(value, value)
+            return str(_THINKING.get(value, value))
         case "memory":
             return _readable_memory(value)
         case "drafters":

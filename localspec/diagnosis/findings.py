@@ -47,7 +47,8 @@ class ModelSpeed:
         name: as users call it.
         weight_bytes: that a pass over one token reads.
         pass_ms: T(1) as measured; None where it was not.
-        expected_ms: what reading the weights takes at the bandwidth of copying; None where not measured.
+        expected_ms: what reading the weights takes at the bandwidth of copying, as far as the cores can make
+            use of it; None where not measured.
         widths: T(n) in milliseconds by n, where more than T(1) was measured.
         measured: by what: "calibration" (earlier, by a chat), "doctor" (now), "" for not at all.
     """

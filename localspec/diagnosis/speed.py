@@ -13,6 +13,7 @@ from localspec.diagnosis import probe
 from localspec.diagnosis.facts import Machine
 from localspec.diagnosis.findings import ModelSpeed
 from localspec.errors import LocalspecError
+from localspec.runtime import survey
 from localspec.runtime.devices import Device
 
 _LARGEST_FILE = 200_000
@@ -70,6 +71,8 @@ def look_at_passes(
     """
     if version is None:
         return Speed()
+    if memory:
+        memory = survey.usable_bandwidth(memory, machine.cores)
     known = calibrated(files, version, machine.devices)
     source, problem = dict.fromkeys(known, "calibration"), ""
     if files and not known and measure:

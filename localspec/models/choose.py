@@ -3,7 +3,7 @@
     fits    weights, a cache for 8192 tokens and buffers, in what the machine has in total: what is free now
             changes by the minute, and a name should mean the same model tomorrow.
     quick   6 tokens a second at least; below that people stop reading along. A token takes as long as reading
-            the weights that it uses, on the GPU, on the CPU, or a part on each.
+            the weights that it uses, on the GPU, on the CPU, or a part on each, and on a GPU a little more.
     large   twice the size is worth 2.5 times less speed, and speed beyond 25 tokens a second nothing.
 
 Sizes are compared in their default quantization. Where all of the chosen one lies on the GPU, and a better
@@ -53,6 +53,8 @@ _VRAM_READS, _LEAST_VRAM_BANDWIDTH = 30.0, 150e9
 """The same for a graphics card: cards can read all they hold about so many times a second, or more."""
 _EFFICIENCY = 0.7
 """Part of the bandwidth that a pass makes use of."""
+_GPU_PASS_S = 2.5e-3
+"""What a pass on a GPU takes beside reading: starting some hundred kernels, and the answer's way back."""
 
 _BITS = {
     "Q2_K": 3.0,
@@ -222,7 +224,8 @@ def _speed(entry: ModelEntry, size: int, share: float, capacity: Capacity) -> tu
     usual = _RAM_BANDWIDTH if capacity.shared else usual
     seconds = used * share / (vram or usual) + used * (1 - share) / (ram or _RAM_BANDWIDTH)
     known = (share == 0 or vram is not None) and (share == 1 or ram is not None)
-    return _EFFICIENCY / max(seconds, 1e-9), known
+    beside = _GPU_PASS_S if share else 0.0
+    return 1 / max(seconds / _EFFICIENCY + beside, 1e-9), known
 
 
 def _context(entry: ModelEntry) -> int:
@@ -270,8 +273,8 @@ def _reason(one: _Placed, capacity: Capacity, default: _Placed) -> str:
         return f"{_label(one)} fits {where}{also}."
     if one.place == "both":
         return (
-            f"{_label(one)} is more than the {vram} of GPU memory, and is fast enough with a part of it on "
-            f"the CPU{speed}."
+            f"{_label(one)} does not fit the {vram} of GPU memory as a whole, and is fast enough with a part "
+            f"of it on the CPU{speed}."
         )
     return f"{_label(one)} fits this machine's {ram} of memory, and is fast enough on its CPU{speed}."
 

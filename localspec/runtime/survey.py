@@ -52,6 +52,11 @@ def capacity(*, keep: bool = True) -> Capacity:
     return found
 
 
+def usable_bandwidth(copied: float, cores: int) -> float:
+    """Bytes a second that so many cores can work through, of those that copying moves in memory."""
+    return min(copied, _CORE_BYTES_S * cores)
+
+
 def system_memory() -> int:
     """Bytes of memory in total, or what a container may take of it."""
     import psutil
@@ -78,7 +83,7 @@ def look() -> Iterator[dict[str, Any]]:
         "shared": bool(gpus) and (sys.platform == "darwin" or gpus[0].kind == "igpu"),
     }
     copied = measured_bandwidth(most=_MEASURED_BYTES, busy=True)
-    yield {"ram_bandwidth": copied and min(copied, _CORE_BYTES_S * physical_cores())}
+    yield {"ram_bandwidth": copied and usable_bandwidth(copied, physical_cores())}
     speeds = [measured_bandwidth(device.name, most=_MEASURED_BYTES) for device in gpus]
     yield {"vram_bandwidth": min((speed for speed in speeds if speed is not None), default=None)}
 

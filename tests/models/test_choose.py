@@ -134,6 +134,12 @@ def test_the_expected_speed_is_told_only_where_the_memory_was_measured() -> None
     assert choose(family(), whole).tokens_per_second is not None
 
 
+def test_a_tiny_model_on_a_gpu_is_not_said_to_be_as_quick_as_its_memory() -> None:
+    speed = choose(family(("0.6b",)), Capacity(64 * GIB, 80 * GIB, 1, vram_bandwidth=4e12)).tokens_per_second
+    assert speed is not None
+    assert 200 < speed < 400
+
+
 def test_a_gpu_with_its_own_bandwidth_takes_a_better_quantization_only_where_that_is_quick() -> None:
     quick, slow = (Capacity(32 * GIB, 16 * GIB, 1, vram_bandwidth=speed) for speed in (500e9, 150e9))
     assert choose(family(("8b",)), quick).entry.name == "tall-8b:Q8_0"
@@ -161,8 +167,8 @@ def test_half_precision_is_never_chosen_by_itself() -> None:
         (
             machine(6, 8),
             (
-                "tall-8b Q4_K_M (5.03 GB) is more than the 6 GB of GPU memory, and is fast enough with a "
-                "part of it on the CPU."
+                "tall-8b Q4_K_M (5.03 GB) does not fit the 6 GB of GPU memory as a whole, and is fast enough "
+                "with a part of it on the CPU."
             ),
         ),
         (

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from localspec.models import registry
-from localspec.models.choose import estimated_bytes
+from localspec.models.choose import Capacity, choose, estimated_bytes
 from localspec.models.entries import HubSource, ModelEntry
 from localspec.models.families import Catalogue, Family
 from localspec.models.tables import read_tables
 
+GIB = 2**30
 SHIPPED = registry.shipped_file()
 PAGE = Path(__file__).parents[2] / "docs" / "MODELS.md"
 
@@ -145,6 +146,18 @@ def test_drafts_are_smaller_models_or_heads_with_their_kind(shipped: Catalogue) 
             assert known.shape is not None
             assert entry.shape is not None
             assert known.shape.weights < entry.shape.weights / 2, f"{draft} for {entry.name}"
+
+
+def test_what_descriptions_say_of_memory_is_what_the_choice_of_a_size_holds(shipped: Catalogue) -> None:
+    for name, entry in shipped.models.items():
+        vram, ram = (re.search(rf"(\d+) GB of {kind}", entry.description) for kind in ("VRAM", "RAM"))
+        beside = "beside it" in entry.description or "context of some thousand" in entry.description
+        alone = Family(name, sizes=(replace(entry, thinking=""),))
+        if vram and not beside:
+            assert choose(alone, Capacity(32 * GIB, int(vram[1]) * GIB, 1)).place == "gpu", name
+        if ram and not beside:
+            quick = Capacity(int(ram[1]) * GIB, ram_bandwidth=1e12)
+            assert choose(alone, quick).suits, name
 
 
 def test_the_page_says_where_every_file_was_seen(shipped: Catalogue, files: list[ModelEntry]) -> None:
