@@ -70,8 +70,7 @@ def matching_messages(database: sqlite3.Connection, words: Sequence[str]) -> dic
         return {}
     found: list[tuple[int, int, int]] = []
     if has_index(database) and not any(_UNSPACED.search(word) for word in words):
-        query = " ".join('"{}"*'.format(word.replace('"', '""')) for word in words)
-        found = database.execute(_INDEXED, (query,)).fetchall()
+        found = database.execute(_INDEXED, (" ".join(map(_queried, words)),)).fetchall()
     if not found:
         wanted = [word.casefold() for word in words]
         database.create_function("holds_words", 1, lambda text: _holds(text, wanted))
@@ -97,6 +96,12 @@ def snippet_of(text: str, words: Sequence[str]) -> Snippet:
     piece = " ".join(text[start : start + _LENGTH].split())
     piece = ("…" if start else "") + piece + ("…" if start + _LENGTH < len(text) else "")
     return Snippet(piece, tuple(match.span() for match in pattern.finditer(piece)))
+
+
+def _queried(word: str) -> str:
+    """A word as FTS5 is asked for it; a single letter begins too many words to be worth it."""
+    quoted = '"{}"'.format(word.replace('"', '""'))
+    return quoted if len(word) == 1 else f"{quoted}*"
 
 
 def _holds(text: str, words: Sequence[str]) -> bool:

@@ -38,7 +38,7 @@ SHOWN = 500
 SEARCH_AFTER_S = 0.1
 """How long the keys have to rest before a search begins."""
 
-LOW = 20
+LOW = 26
 """Rows of the window below which the list needs all of them."""
 
 KEYS = (
