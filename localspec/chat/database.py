@@ -56,7 +56,8 @@ UPDATE conversation SET uid = lower(hex(randomblob(8)))
 # The last message of the branch that is shown; until now that was the newest one.
 _ACTIVE = """
 ALTER TABLE conversation ADD COLUMN active_id INTEGER;
-UPDATE conversation SET active_id = (SELECT max(id) FROM message WHERE conversation_id = conversation.id)
+UPDATE conversation SET active_id = (SELECT max(id) FROM message WHERE conversation_id = conversation.id);
+CREATE INDEX conversation_uid ON conversation (uid)
 """
 
 MIGRATIONS = (_SCHEMA, _UID, _ACTIVE)
