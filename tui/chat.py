@@ -22,6 +22,7 @@ from localspec.messages import (
     Note,
     SetSpeculation,
     SpeculationChanged,
+    Spelled,
     Step,
 )
 from localspec.models.registry import Resolved
@@ -33,6 +34,7 @@ from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent
 from tui.launch import Launch
 from tui.setup import Setup
 from tui.state import LiveState, Phase
+from tui.tokens import TokenBook
 from tui.view import View
 
 PATIENCE_S = 3.0
@@ -58,6 +60,7 @@ class Chat:
         stopping: whether the user has asked the running reply to end.
         failure: why there is no model, None while there is hope.
         desk: where requests to the engine go.
+        tokens: how the replies came about.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Chat:
         )
         self.setup = Setup(launch, self.state, view, self.desk.send, self._fail)
         self.conversation = self._new_conversation()
+        self.tokens = TokenBook()
         self.queued: str | None = None
         self.stopping = False
         self.failure: LocalspecError | None = None
@@ -222,6 +226,7 @@ class Chat:
                 self.desk.record(event)
                 if event.id == self.desk.running:
                     text.append(event.text)
+                    self.tokens.add(event)
                 continue
             self._grow(text)
             if isinstance(event, FileProgress | FileFound | FileMissing):
@@ -281,6 +286,8 @@ class Chat:
             case SpeculationChanged():
                 self.state.apply(event)
                 self.setup.drafting(event.draft)
+            case Spelled():
+                self.tokens.spelled(event)
             case Note():
                 self._view.show_note(event.text, "note")
             case _:
@@ -305,6 +312,7 @@ class Chat:
     def _ask(self, text: str) -> None:
         self.conversation.ask(text)
         command = self.reply_request(self.conversation.history(), self.max_tokens)
+        self.tokens.begin(command, self.conversation, self.state.info)
         self.stopping = False
         self._view.show_question(text)
         self.state.begin_reply()
@@ -339,6 +347,7 @@ class Chat:
         stats: dict[str, Any] | None = None,
     ) -> None:
         self.desk.running, self.stopping = None, False
+        self.tokens.end()
         ended = self.conversation.end(status, text=text, stats=stats or self._partial_stats())
         self._view.show_reply(ended)
 

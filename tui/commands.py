@@ -6,7 +6,7 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from tui.keys import ACTIONS, COMPARE_ACTIONS, MODEL_ACTIONS, Action
+from tui.keys import ACTIONS, COMPARE_ACTIONS, MODEL_ACTIONS, TOKEN_ACTIONS, Action
 
 
 class ActionProvider(Provider):
@@ -37,7 +37,7 @@ class ActionProvider(Provider):
         own = getattr(self.screen, "owner", "chat")
         return [
             action
-            for action in (*ACTIONS, *COMPARE_ACTIONS, *MODEL_ACTIONS)
+            for action in (*ACTIONS, *COMPARE_ACTIONS, *TOKEN_ACTIONS, *MODEL_ACTIONS)
             if action.owner in ("app", own) and action.id != "app.commands"
         ]
 

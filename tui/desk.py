@@ -18,6 +18,8 @@ from localspec.messages import (
     Loaded,
     LoadProgress,
     PrefillProgress,
+    Score,
+    Scored,
     Step,
     Weigh,
     Weighed,
@@ -100,7 +102,12 @@ class Desk:
     # --- errands
 
     def lend(
-        self, request: Generate | Weigh | Load, errand: str, listener: Listener, *, shared: bool = False
+        self,
+        request: Generate | Weigh | Score | Load,
+        errand: str,
+        listener: Listener,
+        *,
+        shared: bool = False,
     ) -> bool:
         """Send a request that is not the chat's, while nothing is worked on; False where there is no engine.
 
@@ -143,9 +150,9 @@ class Desk:
             case Failed(command="load") if self._loads:
                 # Else the model before is loaded again, and `Loaded` says so.
                 over = shared = event.unloaded
-            case Step() | PrefillProgress() if event.id == self.running:
+            case Step() | PrefillProgress() | Scored(ended=False) if event.id == self.running:
                 over = False
-            case Finished() | Weighed() | Failed() if event.id == self.running:
+            case Finished() | Weighed() | Scored() | Failed() if event.id == self.running:
                 pass
             case _:
                 return False

@@ -11,8 +11,8 @@ from typing import Literal
 
 from textual.binding import Binding
 
-Group = Literal["Reply", "Conversation", "View", "Application", "A/B", "Models"]
-Owner = Literal["chat", "app", "compare", "models"]
+Group = Literal["Reply", "Conversation", "View", "Application", "A/B", "Tokens", "Models"]
+Owner = Literal["chat", "app", "compare", "tokens", "models"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Action:
         name: the method `action_<name>` of the owner.
         title: what it does, as the command palette and the help screen show it.
         group: heading in the help screen.
-        owner: the chat screen, the app, the screen that compares, or that of the models.
+        owner: the chat screen, the app, the screen that compares, the token view, or that of the models.
         shown: how the key is written.
         hint: its word in the key bar.
     """
@@ -50,6 +50,7 @@ ACTIONS: tuple[Action, ...] = (
         "chat.compare", "f3", "compare", "Compare two ways side by side (A/B)",
         "Reply", "chat", "f3", "A/B",
     ),
+    Action("chat.tokens", "f4", "tokens", "The reply as tokens", "Reply", "chat", "f4", "tokens"),
     Action(
         "chat.drafter", "f6", "choose_drafter", "Choose the drafter", "Reply", "chat", "f6", "drafter",
     ),
@@ -101,6 +102,37 @@ COMPARE_ACTIONS: tuple[Action, ...] = (
 )  # fmt: skip
 """What can be done on the screen that compares, beside the app's own actions."""
 
+TOKEN_ACTIONS: tuple[Action, ...] = (
+    Action("tokens.back", "escape,f4", "back", "Back to the chat", "Tokens", "tokens", "esc, f4", "back"),
+    Action(
+        "tokens.ghosts", "g", "ghosts", "Show or hide rejected draft tokens",
+        "Tokens", "tokens", "g", "rejected",
+    ),
+    Action(
+        "tokens.next_correction", "n", "next_correction", "Next correction",
+        "Tokens", "tokens", "n", "next correction",
+    ),
+    Action(
+        "tokens.previous_correction", "p", "previous_correction", "Previous correction",
+        "Tokens", "tokens", "p",
+    ),
+    Action("tokens.next_draft", "d", "next_draft", "Next draft", "Tokens", "tokens", "d", "next draft"),
+    Action("tokens.previous_draft", "D", "previous_draft", "Previous draft", "Tokens", "tokens", "shift+d"),
+    Action(
+        "tokens.score", "s", "score", "Compute log-probabilities, which the newest reply has by itself",
+        "Tokens", "tokens", "s", "log-probabilities",
+    ),
+    Action(
+        "tokens.earlier", "left_square_bracket,comma", "earlier", "The reply before",
+        "Tokens", "tokens", "[ or ,", "reply before",
+    ),
+    Action(
+        "tokens.later", "right_square_bracket,full_stop", "later", "The reply after",
+        "Tokens", "tokens", "] or .", "reply after",
+    ),
+)  # fmt: skip
+"""What can be done in the token view."""
+
 MODEL_ACTIONS: tuple[Action, ...] = (
     Action("models.back", "escape", "back", "Back to the chat", "Models", "models", "esc"),
     Action("models.unfold", "right", "unfold", "Show the sizes of a family", "Models", "models", "right"),
@@ -116,8 +148,9 @@ _BY_ID = {action.id: action for action in ACTIONS}
 KEY_BAR = tuple(
     _BY_ID[name]
     for name in (
-        "chat.stop", "chat.better_model", "chat.speculation", "chat.compare", "chat.new", "chat.open",
-        "app.help", "app.commands", "app.quit", "chat.keep_model", "view.panel", "chat.drafter", "chat.model",
+        "chat.stop", "chat.better_model", "chat.speculation", "chat.compare", "chat.tokens", "chat.new",
+        "chat.open", "app.help", "app.commands", "app.quit", "chat.keep_model", "view.panel", "chat.drafter",
+        "chat.model",
     )
 )  # fmt: skip
 """The key bar, the dispensable last."""
@@ -127,6 +160,19 @@ COMPARE_BAR = (
     *(_BY_ID[name] for name in ("app.help", "app.commands", "app.quit")),
 )
 """The key bar of the screen that compares."""
+
+TOKEN_BAR = (
+    *(action for action in TOKEN_ACTIONS if action.hint),
+    *(_BY_ID[name] for name in ("app.help", "app.commands", "app.quit")),
+)
+"""The key bar of the token view."""
+
+TOKEN_KEYS: tuple[tuple[str, str], ...] = (
+    ("arrows, mouse", "Go to a token; below stands where it came from"),
+    ("page up, page down", "Go on by a screenful"),
+    ("home, end", "The first token, the last one"),
+)
+"""Keys of the token view itself, for the help screen."""
 
 PROMPT_KEYS: tuple[tuple[str, str], ...] = (
     ("enter", "Send the message"),
@@ -142,7 +188,7 @@ def bindings(owner: Owner) -> list[Binding]:
     """Bindings of the actions that belong to `owner`."""
     return [
         Binding(action.key, action.name, action.title, id=action.id, show=False, priority=True)
-        for action in (*ACTIONS, *COMPARE_ACTIONS, *MODEL_ACTIONS)
+        for action in (*ACTIONS, *COMPARE_ACTIONS, *TOKEN_ACTIONS, *MODEL_ACTIONS)
         if action.owner == owner
     ]
 

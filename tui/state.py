@@ -19,6 +19,7 @@ from localspec.messages import (
     ModelInfo,
     Note,
     PrefillProgress,
+    Scored,
     SpeculationChanged,
     Step,
 )
@@ -185,7 +186,7 @@ class LiveState:
         """Take an event of something that is not the chat's: what the engine does, without its figures."""
         self.prefill = self.load = None
         match event:
-            case PrefillProgress():
+            case PrefillProgress() | Scored(ended=False):
                 self.phase = Phase.PREFILL
             case Step():
                 self.phase = Phase.WRITING

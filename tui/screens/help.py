@@ -11,7 +11,15 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tui.keys import COMPARE_ACTIONS, MODEL_ACTIONS, PROMPT_KEYS, Owner, by_group
+from tui.keys import (
+    COMPARE_ACTIONS,
+    MODEL_ACTIONS,
+    PROMPT_KEYS,
+    TOKEN_ACTIONS,
+    TOKEN_KEYS,
+    Owner,
+    by_group,
+)
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -24,6 +32,7 @@ FIGURES: Pairs = (
     ("NAME  CPU, CUDA …", "a draft model, and the device that its layers are on; 12/24: so many of them"),
     ("1, 2, 3 …", "how often the first, second, third … drafted token was accepted"),
     ("draft, verify", "time spent guessing and time spent checking, per token"),
+    ("confidence", "the drafter's estimate that a token, and all before it in its draft, is accepted"),
     ("context", "tokens that the model remembers now, of those that it can"),
     ("–", "not measured"),
 )
@@ -47,7 +56,7 @@ class HelpScreen(ModalScreen[None]):
         """One scrollable text; what belongs to the screen that it was called from comes first."""
         with VerticalScroll(id="help"):
             sections = help_sections()
-            first = {"compare": "A/B", "models": "Models"}.get(self._owner, "")
+            first = {"compare": "A/B", "tokens": "Tokens", "models": "Models"}.get(self._owner, "")
             sections.sort(key=lambda section: not section[0].startswith(first))
             for heading, pairs in sections:
                 yield Static(heading, classes="heading")
@@ -63,9 +72,11 @@ def help_sections() -> list[tuple[str, Pairs]]:
     ]
     compare = tuple((action.shown, action.title) for action in COMPARE_ACTIONS)
     comparing = ("A/B (f3)", (("enter", "Answer the message both ways"), *compare))
+    tokens = tuple((action.shown, action.title) for action in TOKEN_ACTIONS)
+    reading = ("Tokens (f4)", (*TOKEN_KEYS, *tokens))
     models = tuple((action.shown, action.title) for action in MODEL_ACTIONS)
     choosing = ("Models (f7)", (("enter", "Use a model, which is fetched first where needed"), *models))
-    return [*sections, ("Prompt", PROMPT_KEYS), comparing, choosing, ("Figures", FIGURES)]
+    return [*sections, ("Prompt", PROMPT_KEYS), comparing, reading, choosing, ("Figures", FIGURES)]
 
 
 def _columns(pairs: Pairs) -> Table:
