@@ -11,7 +11,8 @@ from jinja2.exceptions import SecurityError
 
 from localspec.chat.formats import CHATML, FORMATS, Format, FormatVocabulary, fitting_format
 from localspec.chat.sandbox import ChatEnvironment, TemplateRefusalError
-from localspec.chat.turns import split_thinking, without_neighbours, without_system
+from localspec.chat.thinking import shows_marks, split_thinking
+from localspec.chat.turns import without_neighbours, without_system
 from localspec.errors import ModelFileError
 from localspec.text import printable
 from localspec.types import ChatMessage
@@ -134,7 +135,8 @@ class ChatTemplate:
         """The prompt of a conversation.
 
         Blocks of thinking and of tool calls within contents are passed on as they are: what of them is kept
-        is for the template to say. A template that reads `reasoning_content` finds the thinking there.
+        is for the template to say. A template that reads `reasoning_content`, or whose marks it alone may
+        write, finds the thinking there.
 
         Args:
             messages: the turns, oldest first.
@@ -218,13 +220,14 @@ class ChatTemplate:
 
     def _message(self, turn: ChatMessage, parts: bool) -> dict[str, Any]:
         content, thinking = turn.content, ""
-        if self._splits_thinking and turn.role == "assistant":
+        if turn.role == "assistant" and (self._splits_thinking or not shows_marks(content)):
             thinking, content = split_thinking(content)
         message: dict[str, Any] = {"role": turn.role, "content": content}
         if parts:
             message["content"] = [{"type": "text", "text": content}]
         if thinking:
-            message["reasoning_content"] = thinking
+            # Most templates look for the one name, that of gpt-oss for the other.
+            message["reasoning_content"] = message["thinking"] = thinking
         return message
 
 

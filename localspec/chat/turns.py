@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from localspec.types import ChatMessage
 
-_BEGIN, _END = "<think>", "</think>"
-
 
 def without_system(turns: Sequence[ChatMessage]) -> list[ChatMessage]:
     """System text moved to the head of the first user message."""
@@ -32,14 +30,3 @@ def without_neighbours(turns: Sequence[ChatMessage]) -> list[ChatMessage]:
         else:
             joined.append(turn)
     return joined
-
-
-def split_thinking(content: str) -> tuple[str, str]:
-    """A reply's reasoning and the rest of it; the reasoning is empty where the reply has no whole block.
-
-    The opening tag may be missing: some templates write it into the prompt.
-    """
-    thinking, end, rest = content.partition(_END)
-    if not end:
-        return "", content
-    return thinking.strip().removeprefix(_BEGIN).strip("\n"), rest.lstrip("\n")

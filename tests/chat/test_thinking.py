@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.chat.template import ChatTemplate
-from localspec.chat.turns import split_thinking
+from localspec.chat.thinking import split_thinking
 from tests.chat.shapes import CHATML_LIKE, DEEPSEEK_LIKE, QWEN3_LIKE, assistant, user
 
 THOUGHT = "<think>\nhm\n</think>\n\nHello"

@@ -1,0 +1,115 @@
+"""Replies taken apart into reasoning and answer, however they are cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from localspec.chat.template import ChatTemplate
+from localspec.chat.thinking import MARKS, Reasoning, opening_of, reasoning_of, without_reasoning
+from tests.chat.shapes import assistant, user
+
+CHANNELS = (
+    "<|channel|>analysis<|message|>hm <b>so</b><|end|><|start|>assistant<|channel|>final<|message|>Hello"
+)
+PIECES = (
+    "<think>", "</think>", "\n", " ", "hm", "<", "</", "<th", "ink>", "[THINK]", "[/THINK]", "```\n", "日本",
+    "<|channel|>", "analysis", "<|message|>", "<|end|>", "<|start|>assistant", "<|channel|>final<|message|>",
+    "<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "◁think▷", "◁/think▷", "<|channel>thought",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("marks", MARKS, ids=lambda marks: marks.begin)
+def test_every_pair_of_marks_is_known(marks: object) -> None:
+    begin, end = marks.begin, marks.end  # type: ignore[attr-defined]
+    reasoning = reasoning_of(f"{begin}\nhm\n{end}\n\nHello")
+    assert (reasoning.blocks, reasoning.answer, reasoning.thinking) == (["\nhm\n"], "Hello", False)
+    stopped = reasoning_of(f"{begin}\nhm")
+    assert (stopped.blocks, stopped.answer, stopped.thinking) == (["\nhm"], "", True)
+    assert opening_of(f"<|im_start|>assistant\n{begin}\n") == begin
+    given_by_prompt = reasoning_of(f"hm\n{end}\n\nHello", begin)
+    assert (given_by_prompt.blocks, given_by_prompt.answer) == (["hm\n"], "Hello")
+
+
+@pytest.mark.parametrize(
+    ("text", "opening", "blocks", "answer"),
+    [
+        (CHANNELS, "", ["hm <b>so</b>"], "Hello"),
+        ("<|channel|>final<|message|>Hello", "", [], "Hello"),
+        ("<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>b", "", ["a"], "b"),
+        ("<think>a</think>\n<think>b</think>\n\nc", "", ["a", "b"], "c"),
+        ("<think>\n\n</think>\n\nHello", "", ["\n\n"], "Hello"),
+        # The prompt has opened the block, and the model does it once more.
+        ("\n<think>\na</think>b", "<think>", ["\na"], "b"),
+        # An answer may speak of marks.
+        ("The mark <think>x</think> begins", "", [], "The mark <think>x</think> begins"),
+        ("<thinker>", "", [], "<thinker>"),
+        ("  Hello", "", [], "  Hello"),
+        ("<thi", "", [], "<thi"),
+        ("a</think", "<think>", ["a</think"], ""),
+        ("", "", [], ""),
+        ("", "<think>", [""], ""),
+    ],
+)
+def test_reasoning_stands_before_the_answer(text: str, opening: str, blocks: list[str], answer: str) -> None:
+    reasoning = reasoning_of(text, opening)
+    assert (reasoning.blocks, reasoning.answer) == (blocks, answer)
+
+
+def test_an_end_on_a_line_of_its_own_tells_of_a_block_that_a_prompt_has_opened() -> None:
+    assert reasoning_of("hm\n</think>\n\nHello").blocks == ["hm\n"]
+    assert without_reasoning("hm\n</think>\n\nHello") == "Hello"
+    # It is known that the prompt has opened none.
+    assert reasoning_of("hm\n</think>\n\nHello", "").blocks == []
+    inline = "A block ends with `</think>`, and then comes the answer."
+    assert without_reasoning(inline) == inline
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=14).map("".join),
+    st.sampled_from(["", "<think>", "<|START_THINKING|>"]),
+    st.data(),
+)
+def test_cuts_make_no_difference(text: str, opening: str, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
+    whole = reasoning_of(text, opening)
+    reasoning = Reasoning(opening)
+    before = ""
+    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        reasoning.add(text[start:end])
+        shown = "\0".join([*reasoning.blocks, reasoning.answer])
+        # What is shown once does not change.
+        assert shown.startswith(before.rstrip("\0"))
+        before = shown
+    reasoning.finish()
+    assert (reasoning.blocks, reasoning.answer, reasoning.thinking) == (
+        whole.blocks,
+        whole.answer,
+        whole.thinking,
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=40))
+@example(" <")
+def test_text_without_marks_is_the_answer(text: str) -> None:
+    if not any(mark in text for marks in MARKS for mark in (marks.begin, marks.end, *marks.around)):
+        assert reasoning_of(text).answer == text
+        assert without_reasoning(text) == text
+
+
+def test_a_template_gets_channels_apart_that_it_writes_by_itself() -> None:
+    # As that of gpt-oss: it refuses its own marks within a message.
+    source = (
+        "{% for m in messages %}{% if '<|channel|>' in m.content %}{{ raise_exception('channels') }}{% endif %}"
+        "[{{ m.role }}{% if m.thinking %}|{{ m.thinking }}{% endif %}|{{ m.content }}]{% endfor %}"
+    )
+    stopped = assistant("<|channel|>analysis<|message|>and")
+    assert ChatTemplate(source).render([user("Hi"), assistant(CHANNELS), stopped]) == (
+        "[user|Hi][assistant|hm <b>so</b>|Hello][assistant|and|]"
+    )
+    # Marks that are plain text for the template stay where they are.
+    kept = "[THINK]hm[/THINK]Hello"
+    assert kept in ChatTemplate(source).render([user("Hi"), assistant(kept)])
