@@ -102,6 +102,31 @@ def open_private() -> sqlite3.Connection:
     return database
 
 
+def open_reading(path: Path) -> sqlite3.Connection:
+    """The database as it is, to be read alone: the folder need not be writable.
+
+    Raises:
+        StorageError: it cannot be read, or another version of localspec has written it.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    # Without a log of changes SQLite needs no files beside the database.
+    whole = not log.exists() or log.stat().st_size == 0
+    address = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if whole else ''}"
+    with explaining(path):
+        database = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            version = _version(database)
+        except BaseException:
+            database.close()
+            raise
+    if version != VERSION:
+        database.close()
+        raise StorageError(
+            f"Another version of localspec has written {path}; make it writable, so that it can be converted."
+        )
+    return database
+
+
 @contextlib.contextmanager
 def explaining(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into `StorageError`."""

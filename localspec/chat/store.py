@@ -18,6 +18,7 @@ from localspec.chat.database import (
     explaining,
     open_database,
     open_private,
+    open_reading,
     process_mark,
 )
 from localspec.chat.rows import REMEMBERED, ConversationRow, MessageRow, Role, Status, Tree
@@ -57,19 +58,23 @@ class Store:
     Args:
         path: the database file, made where it is missing; None takes the one in the user's data folder.
         private: keep everything in memory alone, and nothing of it once the store is closed.
+        read_only: leave a database alone that is there, and cannot or shall not be written.
 
     Attributes:
         private: whether that is so.
         notice: a sentence for the user when a damaged database was set aside, else None.
     """
 
-    def __init__(self, path: Path | None = None, *, private: bool = False) -> None:
+    def __init__(self, path: Path | None = None, *, private: bool = False, read_only: bool = False) -> None:
         self.private = private
         self.notice: str | None = None
         if private:
             self.path, self._database = IN_MEMORY, open_private()
             return
         self.path = path or data_dir() / "conversations.db"
+        if read_only:
+            self._database = open_reading(self.path)
+            return
         self._database, self.notice = open_database(self.path)
 
     def close(self) -> None:

@@ -224,7 +224,8 @@ def _store() -> Iterator[Store | None]:
         return
     from localspec.chat.store import Store
 
-    with closing(Store()) as store:
+    locked = not all(os.access(place, os.W_OK) for place in (_database(), _database().parent))
+    with closing(Store(read_only=locked)) as store:
         _tell(store)
         yield store
 

@@ -217,3 +217,31 @@ def test_without_full_text_search_all_is_written_and_found_and_the_index_comes_b
     query = "SELECT count(*) FROM message_index WHERE message_index MATCH 'words'"
     assert again._database.execute(query).fetchone() == (2,)
     again.close()
+
+
+def test_a_database_that_is_only_read_is_left_as_it_is(store: Store) -> None:
+    row = branched(store)
+    for kept_open in (True, False):
+        if not kept_open:
+            store.close()
+        before = {path.name: path.read_bytes() for path in store.path.parent.iterdir()}
+        reading = Store(read_only=True)
+        assert reading.get(row.id) == row
+        assert texts(reading, row) == ["Q1", "A1"]
+        assert [one.messages for one in reading.search("Q2")] == [1]
+        with pytest.raises(StorageError, match="Cannot write"):
+            reading.rename(row.id, "x")
+        with pytest.raises(StorageError, match="Cannot write"):
+            reading.delete(row.id)
+        reading.close()
+        after = {path.name: path.read_bytes() for path in store.path.parent.iterdir()}
+        assert after["conversations.db"] == before["conversations.db"]
+
+
+def test_an_older_database_that_is_only_read_is_a_sentence() -> None:
+    version_two()
+    with pytest.raises(StorageError, match="make it writable"):
+        Store(read_only=True)
+    with pytest.raises(StorageError):
+        Store(data_dir() / "nothing.db", read_only=True)
+    assert not (data_dir() / "nothing.db").exists()
