@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 _MARKS = {"error": "x", "slow": "!", "note": "-"}
 _WIDTH = 20
 """Of the column of names."""
+_LEAST_ROOM = 20
+_COMMANDS = ("could be", "or with pip")
 
 
 def doctor(
@@ -72,7 +75,9 @@ def _lines(report: Report) -> Iterator[str]:
     for key, rows in sections:
         yield typer.style(key.capitalize(), bold=True)
         for name, text in rows(facts[key]):
-            yield f"  {name:<{_WIDTH}}  {text}"
+            parts = [text] if name in _COMMANDS else _parts(text, _WIDTH + 4)
+            yield f"  {name:<{_WIDTH}}  {parts[0]}"
+            yield from (" " * (_WIDTH + 4) + part for part in parts[1:])
         yield ""
     yield typer.style("Findings", bold=True)
     if report.change_first:
@@ -81,7 +86,17 @@ def _lines(report: Report) -> Iterator[str]:
     elif not report.findings:
         yield "  Nothing is in the way."
     for finding in report.findings:
-        yield f"  {_MARKS[finding.level]} {finding.text}"
+        first, *others = _parts(finding.text, 4)
+        yield f"  {_MARKS[finding.level]} {first}"
+        yield from (f"    {part}" for part in others)
+
+
+def _parts(text: str, indent: int) -> list[str]:
+    """A text in lines for the terminal; whole where nobody watches, or a command is in it, to be copied."""
+    from localspec.cli.models_output import wrapped
+
+    room = shutil.get_terminal_size().columns - indent
+    return wrapped(text, room) if sys.stdout.isatty() and room >= _LEAST_ROOM and "`" not in text else [text]
 
 
 def _plain(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -47,13 +47,14 @@ def print_facts(facts: Mapping[str, str]) -> None:
         lines = text.split("\n")
         if room >= _LEAST_ROOM:
             # Names of files and hashes stay whole, to be copied.
-            lines = [part for line in lines for part in _wrapped(line, room)]
+            lines = [part for line in lines for part in wrapped(line, room)]
         typer.echo(f"{name:<{width}}  {lines[0]}")
         for line in lines[1:]:
             typer.echo(indent + line)
 
 
-def _wrapped(line: str, room: int) -> list[str]:
+def wrapped(line: str, room: int) -> list[str]:
+    """A line in parts of at most `room` columns, as far as words allow; all but the first are indented."""
     parts = textwrap.wrap(line, room, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return parts or [""]
 

@@ -52,7 +52,7 @@ def look_at_models(capacity: Capacity) -> Inventory:
     try:
         present, file = _present(catalogue, capacity)
     except LocalspecError as error:
-        findings.append(Finding("error", str(error)))
+        findings.append(Finding("error", f"A chat cannot start with these settings: {error}"))
     if file is None:
         first = (registry.DEFAULT_MODEL, fetched.get(registry.DEFAULT_MODEL))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -112,17 +113,20 @@ def test_list_of_one_model_and_of_none(own_model: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_list_fits_a_terminal_of_80_columns(own_model: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "sign"), [(("list",), r"…$"), (("show", "qwen3"), r"^ {15,}Q4_K_M/Q5_K_M/Q6_K/Q8_0$")]
+)
+def test_tables_and_texts_fit_a_narrow_terminal(own_model: Path, command: tuple[str, ...], sign: str) -> None:
     import fcntl
     import pty
     import struct
     import termios
 
     main, side = pty.openpty()
-    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 80, 0, 0))
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 64, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
     with subprocess.Popen(
-        [sys.executable, "-m", "localspec", "models", "list"], stdout=side, env=environment
+        [sys.executable, "-m", "localspec", "models", *command], stdout=side, env=environment
     ) as process:
         os.close(side)
         text = b""
@@ -137,8 +141,8 @@ def test_list_fits_a_terminal_of_80_columns(own_model: Path) -> None:
     os.close(main)
     assert process.returncode == 0
     lines = text.decode().replace("\r", "").splitlines()
-    assert any(line.endswith("…") for line in lines)
-    assert max(map(len, lines)) <= 80
+    assert any(re.search(sign, line) for line in lines), lines
+    assert max(len(line) for line in lines if "`" not in line) <= 64
 
 
 @pytest.mark.parametrize(
