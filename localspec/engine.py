@@ -12,6 +12,7 @@ from pathlib import Path
 from localspec.calibration.costs import SOME_TEXT
 from localspec.calibration.loading import pass_costs
 from localspec.chat.template import ChatTemplate
+from localspec.chat.thinking import opening_of
 from localspec.constrained import ConstrainedSampler
 from localspec.draft_models import DraftModels
 from localspec.drafters import models_in
@@ -304,6 +305,7 @@ class Engine:
         """Bring prompt and reply so far into the cache, with older turns dropped where they do not fit."""
         prompt = self._prompt(work).tokens
         emit, request = work.emit, work.request
+        opening = opening_of(work.prompt_text)
         began = time.perf_counter()
         if self._memory is not None:
             self._memory.begin(request.conversation, prompt, trial=request.trial is not None)
@@ -312,7 +314,8 @@ class Engine:
         def progress(done: int) -> None:
             nonlocal cached
             cached = done if cached is None else cached
-            emit(PrefillProgress(request.id, done, len(prompt), cached, time.perf_counter() - began))
+            elapsed = time.perf_counter() - began
+            emit(PrefillProgress(request.id, done, len(prompt), cached, elapsed, opening))
 
         prefilled = self.session.prefill(prompt, progress=progress, cancelled=work.cancelled)
         work.prompt_s += prefilled.seconds

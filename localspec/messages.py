@@ -170,13 +170,17 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
-    """Prompt tokens: `done` of `total` are in the cache, `cached` of them from earlier turns."""
+    """Prompt tokens: `done` of `total` are in the cache, `cached` of them from earlier turns.
+
+    `opening` is the mark that the prompt ends with where the reply begins within reasoning, "<think>" say.
+    """
 
     id: int
     done: int
     total: int
     cached: int
     elapsed_s: float
+    opening: str = ""
     type: Literal["prefill_progress"] = "prefill_progress"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.chat.thinking import TOKEN_GROUPS
 from localspec.errors import ModelFileError, NotEnoughMemoryError
 from localspec.runtime.library import forget_errors, lib, recent_errors
 
@@ -78,11 +79,21 @@ class LlamaModel:
         return visible
 
     def token_bytes(self, token: int) -> bytes:
-        """The token's text; empty for control tokens, which are never shown."""
+        """The token's text; empty for control tokens, which are not shown, but for the marks of reasoning."""
         piece = self._pieces.get(token)
         if piece is None:
-            piece = self._pieces[token] = self._piece(token, special=False)
+            piece = self._pieces[token] = self._piece(token, special=token in self._reasoning_marks)
         return piece
+
+    @functools.cached_property
+    def _reasoning_marks(self) -> frozenset[int]:
+        """Control tokens without which a reply's reasoning could not be told from its answer."""
+        marks: set[int] = set()
+        for group in TOKEN_GROUPS:
+            tokens = [self.tokenize(text, add_special=False, parse_special=True) for text in group]
+            if all(len(found) == 1 for found in tokens):
+                marks.update(token for (token,) in tokens)
+        return frozenset(marks - self.eog_tokens)
 
     def token_text(self, token: int) -> str:
         """The token's text with control tokens spelled out, for templates and inspection."""

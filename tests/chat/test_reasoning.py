@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from localspec.chat.template import ChatTemplate
 from localspec.chat.thinking import MARKS, Reasoning, opening_of, reasoning_of, without_reasoning
+from localspec.runtime.vocabulary import vocabulary
 from tests.chat.shapes import assistant, user
+from tests.models.vocabularies import bpe_metadata, write
 
 CHANNELS = (
     "<|channel|>analysis<|message|>hm <b>so</b><|end|><|start|>assistant<|channel|>final<|message|>Hello"
@@ -16,7 +20,8 @@ CHANNELS = (
 PIECES = (
     "<think>", "</think>", "\n", " ", "hm", "<", "</", "<th", "ink>", "[THINK]", "[/THINK]", "```\n", "日本",
     "<|channel|>", "analysis", "<|message|>", "<|end|>", "<|start|>assistant", "<|channel|>final<|message|>",
-    "<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "◁think▷", "◁/think▷", "<|channel>thought",
+    "<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "◁think▷", "◁/think▷",
+    "<|channel>thought", "<channel|>",
 )  # fmt: skip
 
 
@@ -103,7 +108,8 @@ def test_text_without_marks_is_the_answer(text: str) -> None:
 def test_a_template_gets_channels_apart_that_it_writes_by_itself() -> None:
     # As that of gpt-oss: it refuses its own marks within a message.
     source = (
-        "{% for m in messages %}{% if '<|channel|>' in m.content %}{{ raise_exception('channels') }}{% endif %}"
+        "{% for m in messages %}"
+        "{% if '<|channel|>' in m.content %}{{ raise_exception('channels') }}{% endif %}"
         "[{{ m.role }}{% if m.thinking %}|{{ m.thinking }}{% endif %}|{{ m.content }}]{% endfor %}"
     )
     stopped = assistant("<|channel|>analysis<|message|>and")
@@ -113,3 +119,24 @@ def test_a_template_gets_channels_apart_that_it_writes_by_itself() -> None:
     # Marks that are plain text for the template stay where they are.
     kept = "[THINK]hm[/THINK]Hello"
     assert kept in ChatTemplate(source).render([user("Hi"), assistant(kept)])
+
+
+CHANNEL_TOKENS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")
+
+
+@pytest.mark.parametrize(
+    ("special", "shown"),
+    [
+        (("<|end|>", "<s>", "[THINK]", "[/THINK]"), ("[THINK]", "[/THINK]")),
+        (("<|x|>", "<s>", "[THINK]"), ()),
+        (("<|return|>", "<|call|>", *CHANNEL_TOKENS), CHANNEL_TOKENS),
+        # Without channels it ends a turn.
+        (("<|x|>", "<s>", "<|end|>"), ()),
+    ],
+)
+def test_control_tokens_are_shown_where_they_mark_reasoning(
+    tmp_path: Path, special: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    with vocabulary(write(tmp_path / "v.gguf", bpe_metadata(special=special))) as model:
+        pieces = [model.token_bytes(token).decode() for token in range(len(special))]
+    assert tuple(piece for piece in pieces if piece) == shown
