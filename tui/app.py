@@ -5,23 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 
 from localspec import paths
 from localspec.chat.store import Store
 from localspec.client import EngineClient, EngineLink
 from localspec.errors import UsageError
+from localspec.recording import RecordingLink, ScreenName
 from tui.commands import ActionProvider
 from tui.keys import bindings
 from tui.launch import Launch
 from tui.screens.chat import ChatScreen
+from tui.screens.compare import CompareScreen
 from tui.screens.help import HelpScreen
+from tui.screens.tokens import TokenScreen
 from tui.themes import DARK, LIGHT, greys, preferred_theme
 
 __all__ = ["Launch", "LocalspecApp", "run_chat"]
+
+RECORDED_SCREENS: dict[type[Screen[Any]], ScreenName] = {
+    ChatScreen: "chat",
+    CompareScreen: "compare",
+    TokenScreen: "tokens",
+}
+"""What a recording says of the screen that is shown; of those that lie over another one it says nothing."""
 
 SIGNALLED = 128
 """Exit status of a process that a signal ended, less the signal's number."""
@@ -44,6 +55,8 @@ class LocalspecApp(App[None], inherit_bindings=False):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = self._known_theme(launch.theme)
+        link = launch.recorded(link)
+        self._recording = link if isinstance(link, RecordingLink) else None
         self._chat_screen = ChatScreen(launch, link, store)
 
     @property
@@ -57,6 +70,7 @@ class LocalspecApp(App[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Show the chat, and end in good order when the system asks for it."""
+        self.screen_change_signal.subscribe(self, self._looked_at)
         self.push_screen(self._chat_screen)
         loop = asyncio.get_running_loop()
         for name in ("SIGTERM", "SIGHUP"):
@@ -71,6 +85,11 @@ class LocalspecApp(App[None], inherit_bindings=False):
             known = ", ".join(sorted(self.available_themes))
             raise UsageError(f"There is no theme '{name}'; set ui.theme to one of: {known}.")
         return name or preferred_theme()
+
+    def _looked_at(self, screen: Screen[Any]) -> None:
+        name = RECORDED_SCREENS.get(type(screen))
+        if self._recording is not None and name is not None:
+            self._recording.looked_at(name)
 
     def _signalled(self, number: int) -> None:
         self.exit(return_code=SIGNALLED + number)

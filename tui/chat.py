@@ -72,7 +72,7 @@ class Chat:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._launch, self._store, self._view = launch, store, view
-        self.desk = Desk(link, launch.recorder(), lambda trouble: view.show_note(trouble, "error"))
+        self.desk = Desk(link)
         self._clock = clock
         self._stopping_since = 0.0
         options = launch.options
@@ -223,7 +223,6 @@ class Chat:
                 continue
             if isinstance(event, Step):
                 self.state.apply(event)
-                self.desk.record(event)
                 if event.id == self.desk.running:
                     text.append(event.text)
                     self.tokens.add(event)

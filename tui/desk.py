@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localspec.client import EngineLink
-from localspec.errors import EngineDiedError, LocalspecError
+from localspec.errors import EngineDiedError
 from localspec.messages import (
     Cancel,
     Command,
@@ -24,7 +24,6 @@ from localspec.messages import (
     Weigh,
     Weighed,
 )
-from localspec.stats.recorder import Recorder
 from tui.finder import FinderEvent
 from tui.state import LiveState
 
@@ -38,18 +37,14 @@ class Desk:
 
     Args:
         link: the engine.
-        recorder: takes the counters of the chat's steps; None records nothing.
-        on_trouble: told once, in a sentence, when the recording cannot be written.
 
     Attributes:
         running: number of the request that is worked on, None for none.
         errand: what it is, in words, where it is not the chat's; else "".
     """
 
-    def __init__(
-        self, link: EngineLink, recorder: Recorder | None, on_trouble: Callable[[str], None]
-    ) -> None:
-        self._link, self._recorder, self._on_trouble = link, recorder, on_trouble
+    def __init__(self, link: EngineLink) -> None:
+        self._link = link
         self._last_id = 0
         self._listener: Listener | None = None
         self._loads = self._shared = False
@@ -84,20 +79,8 @@ class Desk:
         self._link.kill()
 
     def close(self) -> None:
-        """End the recording and the engine."""
-        if self._recorder is not None:
-            self._recorder.close()
+        """End the engine."""
         self._link.close()
-
-    def record(self, step: Step) -> None:
-        """Write a step to the recording, where there is one."""
-        if self._recorder is None:
-            return
-        try:
-            self._recorder.write(step.stats)
-        except LocalspecError as error:
-            self._recorder = None
-            self._on_trouble(str(error))
 
     # --- errands
 

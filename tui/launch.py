@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from localspec.model_files import WantedFiles
+from localspec.client import EngineLink
+from localspec.model_files import WantedFiles, draft_label
 from localspec.models.registry import Resolved
-from localspec.stats.recorder import Recorder
+from localspec.recording import ChatRecorder, RecordingLink
 from localspec.types import EngineOptions, SamplingParams
 
 
@@ -26,7 +27,7 @@ class Launch:
         max_tokens: longest reply.
         think: whether models reason before a reply, where they have a switch for it; None leaves it to them.
         conversation: the conversation to open: an id, the last one, or a new one.
-        record: JSONL file that every step's counters are written to.
+        record: file that the chat is recorded in, see `localspec.recording`.
         fresh_seeds: draw a new seed for every reply; the one in `sampling` is then not used.
         theme: name of a theme; None takes one that suits the terminal.
         panel: whether the live panel is shown at first.
@@ -64,9 +65,10 @@ class Launch:
             return self.sampling
         return self.sampling_of(model.entry.sampling.given() if model.entry else {})
 
-    def recorder(self) -> Recorder | None:
-        """The recording that was asked for; raises `StorageError` where it cannot be written."""
+    def recorded(self, link: EngineLink) -> EngineLink:
+        """`link`, recorded where that was asked for; raises `StorageError` where that cannot be written."""
         if self.record is None:
-            return None
+            return link
         draft, verify = self.options.draft.spec, self.options.verify
-        return Recorder(self.record, {"model": self.model_name, "draft": draft, "verify": verify})
+        about = {"model": self.model_name, "draft": draft_label(draft), "verify": verify}
+        return RecordingLink(link, ChatRecorder(self.record, about))
