@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from localspec.models.entries import ModelEntry
     from localspec.models.families import Catalogue, Family
 
-_THINKING = {"switch": "yes, --no-think turns it off", "always": "always, before every reply"}
+_THINKING = {"switch": "as you like, by --think or --no-think", "always": "always, before every reply"}
 _VOCABULARY = {"same": "same vocabulary", "alike": "much the same vocabulary", "other": "through text"}
 
 

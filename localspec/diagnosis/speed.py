@@ -71,8 +71,6 @@ def look_at_passes(
     """
     if version is None:
         return Speed()
-    if memory:
-        memory = survey.usable_bandwidth(memory, machine.cores)
     known = calibrated(files, version, machine.devices)
     source, problem = dict.fromkeys(known, "calibration"), ""
     if files and not known and measure:
@@ -166,9 +164,12 @@ def _model_speed(
     from localspec.models.passes import weight_bytes_of_a_pass
 
     try:
-        weights = weight_bytes_of_a_pass(read_header(path))
+        header = read_header(path)
+        weights = weight_bytes_of_a_pass(header)
     except LocalspecError:
         return None
+    if memory and header.parameters:
+        memory = survey.usable_bandwidth(memory, machine.cores, header.tensor_bytes / header.parameters)
     return ModelSpeed(
         name=name,
         weight_bytes=weights,

@@ -27,8 +27,10 @@ _KEPT_S = 7 * 86400.0
 """What changes without a sign is seen after this."""
 _MEASURED_BYTES = 192_000_000
 """Memory that measuring the bandwidth takes: beyond most caches, and over in a moment."""
-_CORE_BYTES_S = 10e9
-"""Bytes of weights a second that a core works through: few cores cannot make use of a fast memory."""
+_CORE_WEIGHTS_S = 16e9
+"""Weights a second that a core works through: few cores cannot make use of a fast memory."""
+_USUAL_BYTES = 4.9 / 8
+"""Of a weight in the quantization that most models come in."""
 _VERSION = 1
 _CONTAINER_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 _ENVIRONMENT = ("CUDA_", "HIP_", "ROCR_", "GGML_", "ONEAPI_", "SYCL_", "LLAMA_")
@@ -52,9 +54,9 @@ def capacity(*, keep: bool = True) -> Capacity:
     return found
 
 
-def usable_bandwidth(copied: float, cores: int) -> float:
+def usable_bandwidth(copied: float, cores: int, bytes_per_weight: float = _USUAL_BYTES) -> float:
     """Bytes a second that so many cores can work through, of those that copying moves in memory."""
-    return min(copied, _CORE_BYTES_S * cores)
+    return min(copied, _CORE_WEIGHTS_S * bytes_per_weight * cores)
 
 
 def system_memory() -> int:
