@@ -159,8 +159,7 @@ class Setup:
                     self._load(self._change.wanted, files)
                 else:
                     self._files = files
-                    if not self._chosen:
-                        self.options = files.options
+                    self.options = self._options_for(files) if self._chosen else files.options
                     self._load(self._wanted, files)
                 for note in files.notes:
                     self._view.show_note(note, "note")
@@ -175,16 +174,16 @@ class Setup:
     def loaded(self, info: ModelInfo) -> bool:
         """Take note of what was loaded; whether it is another model than before."""
         self._starting = False
+        change, changed = self._change, False
+        if change is not None and change.files is not None and info.path == str(change.files.path):
+            self._wanted, self._files, self._change = change.wanted, change.files, None
+            self.options, changed = self._options_for(change.files), True
         if info.draft != self.options.draft.spec:
             # Chosen while the model was loading.
             self._send(self._draft_with(self.options.draft))
         if info.speculation != self._state.wanted:
             self._send(SetSpeculation(self._state.wanted))
-        change = self._change
-        if change is None or change.files is None or info.path != str(change.files.path):
-            return False
-        self._wanted, self._files, self._change = change.wanted, change.files, None
-        return True
+        return changed
 
     def failed(self) -> None:
         """There is no model."""
@@ -198,9 +197,14 @@ class Setup:
             self._change = None
 
     def _load(self, wanted: WantedFiles, files: ModelFiles) -> None:
-        options = replace(self.options, speculation=self._state.wanted)
+        options = replace(self._options_for(files), speculation=self._state.wanted)
         if self._send(Load(str(files.path), wanted.model.name, options)) and not self._state.busy:
             self._state.phase = Phase.LOADING
+
+    def _options_for(self, files: ModelFiles) -> EngineOptions:
+        """The options of now, with the draft models that suit the model of `files`."""
+        draft = replace(self.options.draft, companions=files.options.draft.companions)
+        return replace(self.options, draft=draft)
 
     # --- drafters
 
