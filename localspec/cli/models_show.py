@@ -199,8 +199,10 @@ def _of_model(name: str) -> dict[str, Any]:
 def _shown(facts: dict[str, Any]) -> dict[str, Any]:
     """What of it is for people: nothing that says the same twice."""
     shown = {key: value for key, value in facts.items() if key not in ("suits", "slow")}
-    if "fit" in shown:
-        shown["runs_on"] = shown.pop("fit")
+    fit = shown.pop("fit", None)
+    if fit:
+        # Nothing is known of a source that no list has.
+        shown["runs_on"] = fit.removeprefix("-")
     if shown.get("files") == 1:
         shown.pop("files")
     if shown.get("chosen"):

@@ -282,11 +282,12 @@ def _reason(one: _Placed, capacity: Capacity, default: _Placed) -> str:
 def _warning(one: _Placed, capacity: Capacity) -> str:
     if one.fits:
         return f"{_label(one)} is the smallest one, and even that will be slow on this machine."
-    memory = f"{_memory(capacity.ram)} of memory"
+    memory, room = f"{_memory(capacity.ram)} of memory", _ram_room(capacity.ram)
     if capacity.gpus and not capacity.shared:
         memory += f" and {_memory(capacity.vram)} of GPU memory"
-    needed = readable_size(one.needed)
-    short = f"it takes {needed} of this machine's {memory}"
+        room += _gpu_room(capacity)
+    left = f"about {readable_size(room)}" if room else "nothing"
+    short = f"it takes {readable_size(one.needed)}, and the system leaves {left} of this machine's {memory}"
     return f"{_label(one)} is the smallest one, and it may not fit: {short}."
 
 

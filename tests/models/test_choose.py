@@ -186,10 +186,11 @@ def test_where_nothing_fits_it_is_the_smallest_with_a_warning() -> None:
     assert choice.entry.name == "tall-0.6b"
     assert not choice.suits
     assert re.fullmatch(
-        r"tall-0\.6b Q8_0 \(639\.4 MB\) is the smallest one, and it may not fit: it takes [\d.]+ GB of this "
-        r"machine's 2 GB of memory\.",
+        r"tall-0\.6b Q8_0 \(639\.4 MB\) is the smallest one, and it may not fit: it takes [\d.]+ GB, and the "
+        r"system leaves nothing of this machine's 2 GB of memory\.",
         choice.reason,
     )
+    assert "leaves about 1.61 GB of this machine's 4 GB" in choose(family(), Capacity(4 * GIB)).reason
 
 
 def test_where_everything_is_slow_it_is_the_smallest_with_a_warning() -> None:
