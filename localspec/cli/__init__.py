@@ -24,6 +24,7 @@ from localspec.cli.audit import audit
 from localspec.cli.bench import bench
 from localspec.cli.chat import chat
 from localspec.cli.common import debugging
+from localspec.cli.replay import replay
 from localspec.cli.run import run
 from localspec.cli.simulate import simulate
 from localspec.cli.tune import tune
@@ -65,6 +66,7 @@ app = typer.Typer(
 )
 app.command("chat")(chat)
 app.command("run")(run)
+app.command("replay")(replay)
 app.command("bench")(bench)
 app.command("audit")(audit)
 app.command("simulate")(simulate)

@@ -28,7 +28,7 @@ def chat(
 
     Goes on with the last conversation, unless --new, --conversation or --system says otherwise.
     """
-    _need_terminal()
+    need_terminal("chat")
     if new and conversation is not None:
         raise UsageError("--new and --conversation exclude each other; give one of them.")
     if private and conversation is not None:
@@ -59,9 +59,13 @@ def chat(
     raise typer.Exit(run_chat(launch))
 
 
-def _need_terminal() -> None:
+def need_terminal(verb: str) -> None:
+    """Raise `UsageError` where the app has nothing to draw on."""
+    chats = verb == "chat"
     # Textual draws on standard error: where that goes elsewhere, the screen would stay blank.
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-        raise UsageError("localspec chat needs a terminal; use `localspec run` in pipes.")
+        instead = "use `localspec chat --plain` or `localspec run` in pipes" if chats else "run it in one"
+        raise UsageError(f"localspec {verb} needs a terminal; {instead}.")
     if os.environ.get("TERM", "") in ("", "dumb") and os.name != "nt":
-        raise UsageError("localspec chat cannot draw on a dumb terminal (TERM); use `localspec run` there.")
+        instead = "use `localspec chat --plain` there" if chats else "run it in another one"
+        raise UsageError(f"localspec {verb} cannot draw on a dumb terminal (TERM); {instead}.")
