@@ -22,6 +22,8 @@ MAX_BUILT = 32 * MAX_VALUE
 MAX_COUNT = 100_000
 """Items of a list that is made by counting; the limit of `range` in Jinja's sandbox, too."""
 MAX_NUMBER = 1 << 53
+MAX_COMPARED = 10**9
+"""Comparisons of characters in one search."""
 MAX_SECONDS = 2.0
 """CPU time of one rendering; an ordinary one takes milliseconds."""
 SECONDS_A_MESSAGE = 0.01
@@ -159,6 +161,10 @@ def check_method(method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
         check_size(len(text) * max((_length(value) for table in args for value in _values(table)), default=1))
     elif name in ("strip", "lstrip", "rstrip"):
         _check_stripped(given)
+    elif name in ("rfind", "rindex", "rsplit", "rpartition"):
+        # From the end, Python may compare all of what is looked for at each character.
+        if len(text) * max(map(_length, given), default=1) > MAX_COMPARED:
+            raise SecurityError("it looks for too long a text")
     elif name == "encode":
         raise SecurityError("it makes bytes of text")
 
@@ -180,6 +186,8 @@ def check_filter(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         lines = str(value).count("\n") + 1
         check_size(len(str(value)) + lines * max(map(_width, others), default=4))
     elif name == "wordwrap":
+        if len(str(value)) > MAX_COUNT:
+            raise SecurityError("it wraps too long a text")
         check_size(len(str(value)) * max((len(v) for v in others if isinstance(v, str)), default=1))
     elif name == "trim":
         _check_stripped(others)

@@ -48,6 +48,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _to_json
         self.filters["join"] = _join
         self.filters = {name: self._bounded(name, function) for name, function in self.filters.items()}
+        self.tests = {name: self._ticking(function) for name, function in self.tests.items()}
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
         # No chat template has a use for these: one writes filler text, and the filters take time without end.
@@ -84,6 +85,11 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         """Called once a loop iteration and once a macro call; raises when the time is over."""
         self._bounds.tick()
         return ""
+
+    def looked(self, value: Any) -> Any:
+        """Called with the condition of a loop, once for each item."""
+        self._bounds.tick()
+        return value
 
     def made(self, value: Any) -> Any:
         """Called with what is written, with slices, and with lists and dictionaries that are spelled out."""
@@ -122,6 +128,15 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         """Arithmetic whose result could be huge is refused before it is computed."""
         check_arithmetic(operator, left, right)
         return self._bounds.checked(super().call_binop(context, operator, left, right))
+
+    def _ticking(self, function: Any) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def ticking(*args: Any, **kwargs: Any) -> Any:
+            # The filter `select` may call a test a hundred thousand times.
+            self._bounds.tick()
+            return function(*args, **kwargs)
+
+        return ticking
 
     def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         # Some filters get a context before the value.
@@ -165,6 +180,8 @@ class _Guard(NodeTransformer):
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         self.generic_visit(node)
         node.body.insert(0, _tick(node.lineno))
+        if isinstance(node.test, nodes.Expr):
+            node.test = _call("looked", [node.test])
         return node
 
     def visit_Macro(self, node: nodes.Macro) -> nodes.Macro:  # noqa: N802

@@ -100,7 +100,6 @@ def _place(folder: Path) -> Place:
 
 def _print(found: Scan, where: Sequence[Place], dry_run: bool) -> None:
     from localspec.models import registry
-    from localspec.text import printable
 
     added = sum(one.new for one in found.models)
     if found.models:
@@ -108,24 +107,31 @@ def _print(found: Scan, where: Sequence[Place], dry_run: bool) -> None:
         for one in found.models:
             state = "known" if not one.new else "new" if dry_run else "added"
             rows.append((one.name, _size(one.found), _from(one.found), state, str(one.found.path)))
-        print_table([tuple(map(printable, row)) for row in rows])
+        print_table([tuple(map(_line, row)) for row in rows])
     for title, files in (("No models by themselves:", found.others), ("Not usable:", found.broken)):
         if files:
             typer.echo(f"\n{title}" if found.models else title)
             for file in files:
-                typer.echo(f"  {printable(str(file.path))}: {printable(file.reason)}")
+                typer.echo(f"  {_line(file.path)}: {_line(file.reason)}")
     for note in found.notes:
-        typer.echo(printable(note), err=True)
+        typer.echo(_line(note), err=True)
     if not where:
         typer.echo("No other program keeps models here; give a FOLDER to look into.")
     elif not (found.models or found.others or found.broken):
-        typer.echo(f"No GGUF file in {', '.join(printable(str(place.folder)) for place in where)}.")
+        typer.echo(f"No GGUF file in {', '.join(_line(place.folder) for place in where)}.")
     elif added:
         would = "would be added" if dry_run else "added"
         what = "1 model" if added == 1 else f"{added} models"
         typer.echo(f"\n{what} {would} to {registry.user_file()}; nothing is copied.")
     elif found.models:
         typer.echo("\nAll of them are known already.")
+
+
+def _line(text: object) -> str:
+    """It on one line, harmless to a terminal: files may be named anything."""
+    from localspec.text import printable
+
+    return printable(str(text).replace("\n", "␊").replace("\t", "␉"))
 
 
 def _size(found: Found) -> str:

@@ -6,9 +6,14 @@ import errno
 import shutil
 from pathlib import Path
 
-from localspec.errors import DownloadError
+from localspec.errors import DownloadError, LocalspecError, StorageError
 
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_ADVICE = {
+    errno.EFBIG: "the disk has a format without files of this size, such as FAT32; set LOCALSPEC_HOME to a "
+    "folder on another one",
+    errno.ENAMETOOLONG: "give the model a short name in models.toml",
+}
 
 
 def readable_size(count: float) -> str:
@@ -17,7 +22,7 @@ def readable_size(count: float) -> str:
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
-    return f"{count:.2f} GB"
+    return f"{count:.2f} GB" if count < 10_000 else f"{count / 1000:,.0f} TB"
 
 
 def require_space(folder: Path, needed: int) -> None:
@@ -28,6 +33,14 @@ def require_space(folder: Path, needed: int) -> None:
             f"Not enough space in {folder}: {readable_size(needed)} needed, {readable_size(free)} free. "
             "Free some, or set LOCALSPEC_HOME to a folder on a larger disk."
         )
+
+
+def refused(folder: Path, error: OSError, needed: int | None) -> LocalspecError:
+    """What users are told where a model cannot be written."""
+    if is_full(error):
+        return full(folder, needed)
+    advice = _ADVICE.get(error.errno or 0, "make it writable or set LOCALSPEC_HOME to a folder that is")
+    return StorageError(f"Cannot write to {folder} ({error.strerror or error}); {advice}.")
 
 
 def is_full(error: BaseException) -> bool:

@@ -27,9 +27,11 @@ _LONGEST_NAME = 2**16 - 1
 _MOST_KEYS = 2**16
 _MOST_TENSORS = 2**17
 _MOST_TEXTS = 2**23
-"""In one array. The widest vocabularies have a quarter of a million tokens, and twice as many merges."""
-_LARGEST_VOCABULARY = 2**28
+"""In all arrays. The widest vocabularies have a quarter of a million tokens, and twice as many merges."""
+_LARGEST_VOCABULARY = 2**26
 """Bytes of one part of a tokenizer."""
+_MOST_TEXT, _MOST_NUMBERS = 2**24, 2**20
+"""Bytes of text, and numbers of arrays, that are kept of one file; real ones have a hundredth of that."""
 _MOST_DIMENSIONS = 4
 _MOST_ELEMENTS = 2**63 - 1
 
@@ -74,6 +76,7 @@ class _Reader:
         self._data = data
         self._size = len(data)
         self._at = 4
+        self._kept_names = self._kept_text = self._kept_numbers = self._texts = 0
 
     def header(self) -> RawHeader:
         version = self._version()
@@ -199,14 +202,16 @@ class _Reader:
 
     def _name(self) -> str:
         length = self._u64()
-        if length > _LONGEST_NAME:
+        self._kept_names += length
+        if length > _LONGEST_NAME or self._kept_names > _MOST_TEXT:
             raise self.damaged("a name in it is of an impossible length")
         return self._decoded(length)
 
     def _text(self) -> str | None:
-        """A text; one that is longer than any template is stepped over."""
+        """A text; one that is longer than any template is stepped over, and so is what is too much in all."""
         length = self._u64()
-        if length <= _LONGEST_KEPT_TEXT:
+        if length <= _LONGEST_KEPT_TEXT and self._kept_text + length <= _MOST_TEXT:
+            self._kept_text += length
             return self._decoded(length)
         if length > self._size - self._at:
             raise self.damaged("it ends within its header")
@@ -233,15 +238,19 @@ class _Reader:
         if length * layout.size > self._size - self._at:
             raise self.damaged("it ends within its header")
         items = None
-        if length <= _LONGEST_KEPT_ARRAY:
+        if length <= _LONGEST_KEPT_ARRAY and self._kept_numbers + length <= _MOST_NUMBERS:
+            self._kept_numbers += length
             items = struct.unpack_from(f"<{length}{layout.format[1:]}", self._data, self._at)
         self._at += length * layout.size
         return length, items
 
     def _skip_texts(self, count: int) -> None:
         """Step over `count` texts: the one long loop here, so it has no call but the unpacking."""
-        if count > min(_MOST_TEXTS, (self._size - self._at) // 8):
+        if count > (self._size - self._at) // 8:
             raise self.damaged("it ends within its header")
+        self._texts += count
+        if self._texts > _MOST_TEXTS:
+            raise self.damaged("its vocabulary has an impossible size")
         data, at, unpack = self._data, self._at, _U64.unpack_from
         for _ in range(count):
             at += 8 + unpack(data, at)[0]

@@ -110,8 +110,6 @@ def download(
 def _look_up_all(sources: tuple[HubSource, ...], meter: Meter) -> list[HubFile]:
     from huggingface_hub.errors import EntryNotFoundError
 
-    _prepare_library()
-
     paused: set[HubSource] = set()
 
     def job(source: HubSource, stop: threading.Event) -> HubFile:
@@ -129,8 +127,15 @@ def _look_up_all(sources: tuple[HubSource, ...], meter: Meter) -> list[HubFile]:
     return run_all(jobs, lambda: meter.follow("paused" if paused else "connecting", 0, None), _AT_ONCE)
 
 
-def _prepare_library() -> None:
-    from huggingface_hub import constants
+def prepare_library() -> None:
+    """Load the hub library; raises `UsageError` for settings that it cannot read."""
+    try:
+        from huggingface_hub import constants
+    except ValueError as error:
+        raise UsageError(
+            f"The hub library cannot read its settings ({error}); correct or unset HF_ENDPOINT and the other "
+            "variables that begin with HF_."
+        ) from error
 
     # Before there are threads: several that import the library at once may find half of it.
     importlib.import_module("huggingface_hub.file_download")
@@ -153,6 +158,9 @@ def _total(found: list[HubFile]) -> int | None:
 
 def _expect(entry: ModelEntry, source: HubSource, found: list[HubFile]) -> None:
     where = f" in {entry.origin}" if entry.origin else ""
+    for file in found:
+        if file.size is not None and file.size <= 0:
+            raise ModelFileError(f"The hub has an empty file for {source}; choose another one.")
     total, sha256 = _total(found), found[0].sha256
     if entry.size is not None and total is not None and entry.size != total:
         raise ModelFileError(

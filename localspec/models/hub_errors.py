@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import DownloadError, UsageError
 from localspec.models.parallel import StoppedError
+from localspec.text import printable
 
 if TYPE_CHECKING:
     from localspec.models.entries import HubSource
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _MOST_FAILURES = 5
 _PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 300.0
+_DAY_S = 86400.0
+_MOST_DIGITS = 9
 _MOST_LISTED = 1000
 """Files of a repository; there are those with tens of thousands."""
 
@@ -67,12 +70,12 @@ def asked_pause(error: BaseException | None) -> float | None:
     if response is None:
         return None
     after = str(response.headers.get("Retry-After", "")).strip()
-    if after.isdigit():
-        return float(after)
+    if after.isascii() and after.isdigit():
+        return float(after[:_MOST_DIGITS])
     try:
         at = email.utils.parsedate_to_datetime(after)
     except ValueError:
-        limit = re.search(r"r\s*=\s*0\s*;\s*t\s*=\s*(\d+)", str(response.headers.get("RateLimit", "")))
+        limit = re.search(r"r\s*=\s*0\s*;\s*t\s*=\s*(\d{1,9})", str(response.headers.get("RateLimit", "")))
         return float(limit[1]) if limit else None
     return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
@@ -92,7 +95,7 @@ def is_busy(error: Exception) -> bool:
 def reason(error: BaseException | None) -> str:
     """An error in a few words, on one line."""
     text = str(error).strip().splitlines() if error is not None else []
-    return text[0][:120] if text else "it ended early" if error is None else type(error).__name__
+    return printable(text[0][:120]) if text else "it ended early" if error is None else type(error).__name__
 
 
 def explained(source: HubSource, error: Exception) -> DownloadError | UsageError:
@@ -149,6 +152,11 @@ def explained(source: HubSource, error: Exception) -> DownloadError | UsageError
             f"The hub does not allow you to fetch {source} (403); ask for access on {_page(source)}, and "
             "check what your token may do."
         )
+    if status == 429:
+        return DownloadError(
+            f"The hub has had too many requests from here (429), so {source} was not fetched; try again in a "
+            "few minutes, or log in with `hf auth login` for a higher limit."
+        )
     return DownloadError(f"The hub answered {status} for {source}; try again later.")
 
 
@@ -162,7 +170,7 @@ def _nearest(source: HubSource) -> str:
     except Exception:
         # The error that is being explained is the one to be told of.
         return ""
-    models = {name.lower(): name for name in names if name.lower().endswith(".gguf")}
+    models = {name.lower(): name for name in names if name.lower().endswith(".gguf") and name.isprintable()}
     near = difflib.get_close_matches(source.file.lower(), models, n=3, cutoff=0.5) or sorted(models)[:3]
     return f" (nearest: {', '.join(models[name] for name in near)})" if near else ""
 
@@ -181,5 +189,7 @@ def _response(error: BaseException | None) -> Any:
 
 
 def _duration(seconds: float) -> str:
+    if seconds > _DAY_S:
+        return "more than a day"
     minutes = round(seconds / 60)
     return f"{minutes} minutes" if minutes < 120 else f"{round(minutes / 60)} hours"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.models.places import LM_STUDIO, Place
+from localspec.models.places import LM_STUDIO, Place, small_text
 
 _SKIPPED = frozenset({".git", ".partial", ".locks", "node_modules", "__pycache__"})
 _HUB_REPO = re.compile(r"models--(.+?)--(.+)")
@@ -116,10 +116,7 @@ class Walk:
 
     def _revisions(self, repo: Path) -> list[Path]:
         """Its snapshots, that of the main branch first, then from new to old."""
-        try:
-            main = (repo / "refs" / "main").read_text(encoding="utf-8")[:256].strip()
-        except (OSError, ValueError):
-            main = ""
+        main = small_text(repo / "refs" / "main")
         found = []
         for entry in self._entries(repo / "snapshots"):
             if _is_folder(entry) and not entry.is_symlink():
@@ -172,8 +169,7 @@ class Walk:
 
 def _layers(manifest: Path) -> list[tuple[str, str]]:
     """Kind and hash of each layer with weights; raises `ValueError`, `TypeError` for what is no manifest."""
-    with manifest.open("rb") as file:
-        data: Any = json.loads(file.read(_LARGEST_MANIFEST))
+    data: Any = json.loads(small_text(manifest, _LARGEST_MANIFEST))
     layers = data.get("layers") if isinstance(data, dict) else None
     if not isinstance(layers, list):
         raise TypeError("no layers")

@@ -64,11 +64,12 @@ def check_free(name: str) -> None:
     """Raise `UsageError` unless a model can get this name."""
     if not _NAME.fullmatch(name):
         raise UsageError(f'"{name}" is not a usable name; use letters, digits, ".", "_" and "-".')
-    if name.lower() in {one.lower() for one in taken_names()}:
-        raise UsageError(
-            f"There is a model named {name} already; give another --name, or `localspec models rm {name}` "
-            "first."
-        )
+    taken = next((one for one in taken_names() if one.lower() == name.lower()), None)
+    if taken is not None:
+        entry = entry_of(taken)
+        mine = entry is not None and entry.is_local
+        forget = f", or `localspec models rm {taken}` first" if mine else ""
+        raise UsageError(f"There is a model named {taken} already; give another --name{forget}.")
 
 
 def entry_values(

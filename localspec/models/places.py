@@ -76,7 +76,7 @@ def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> It
             yield HUB, folder / below
     yield HUB, cache / "huggingface" / "hub"
 
-    moved = _pointer(home / ".lmstudio-home-pointer")
+    moved = small_text(home / ".lmstudio-home-pointer")
     if moved:
         yield LM_STUDIO, _under(home, moved) / "models"
     yield LM_STUDIO, home / ".lmstudio" / "models"
@@ -108,9 +108,12 @@ def _under(home: Path, text: str) -> Path:
     return Path(text)
 
 
-def _pointer(file: Path) -> str:
-    """The path that a small file holds, "" if there is none."""
+def small_text(file: Path, most: int = 4096) -> str:
+    """The beginning of a text file; "" for what is none, such as a pipe, which could be read for ever."""
     try:
-        return file.read_text(encoding="utf-8")[:4096].strip()
+        if not file.is_file():
+            return ""
+        with file.open("rb") as data:
+            return data.read(most).decode().strip()
     except (OSError, ValueError):
         return ""

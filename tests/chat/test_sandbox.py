@@ -148,6 +148,12 @@ ENDLESS = {
     "long division": "{% set x = ('f' * 10 ** 7) | int(0, 16) %}{{ x // (('e' * 10 ** 6) | int(0, 16)) }}",
     "stripped text": "{{ ('a' * 8000000).strip('b' * 8000000 ~ 'a') }}",
     "stripped by filter": "{{ ('a' * 8000000) | trim('b' * 8000000 ~ 'a') }}",
+    "looked for from the end": "{{ ('a' * 8000000).rfind('ab' ~ 'a' * 2000000) }}",
+    "split from the end": "{{ ('a' * 8000000).rsplit('ab' ~ 'a' * 2000000) }}",
+    "one long word wrapped": "{{ ('a' * 8000000) | wordwrap(1) }}",
+    "many tests": "{{ range(100000) | select('in', range(200000, 300000) | list) | list }}",
+    "a loop's condition": "{% set l = range(99999) | list %}"
+    "{% for i in range(99999) if i + 99999 in l %}{% endfor %}",
     "nested twice over": "{% set n = namespace(x='') %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}"
     "{% endfor %}{{ n.x }}",
     "nested by names": "{% set n = namespace(x='') %}{% for i in range(60) %}{% set n.x = {1: n.x, 2: n.x} %}"

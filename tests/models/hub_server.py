@@ -37,6 +37,7 @@ class Hub:
         holds: bytes of a file after which every answer stands still until `released`.
         damaged: files of which a byte is another on the way.
         ignores_ranges: answer 200 with everything where a range was asked for.
+        unsized: say neither how long files are nor which version of them it is, as simple mirrors do.
         redirects: send data requests to another host, as the real hub does.
         refusal: the answer to every request.
         refusals: answers to the next requests, one item a request.
@@ -53,6 +54,7 @@ class Hub:
     released: threading.Event = field(default_factory=threading.Event)
     damaged: set[str] = field(default_factory=set)
     ignores_ranges: bool = False
+    unsized: bool = False
     redirects: bool = False
     refusal: Refusal | None = None
     refusals: list[Refusal] = field(default_factory=list)
@@ -148,11 +150,17 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 self.end_headers()
                 return
             start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and not hub.ignores_ranges else 0
+            if start and start >= len(body):
+                self.refuse(Refusal(416))
+                return
             self.send_response(206 if start else 200)
             self.describe(body)
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-            self.send_header("Content-Length", str(len(body) - start))
+            if hub.unsized:
+                self.send_header("Connection", "close")
+            else:
+                self.send_header("Content-Length", str(len(body) - start))
             self.end_headers()
             if with_body:
                 with hub.answering():
@@ -207,6 +215,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         def describe(self, body: bytes) -> None:
             self.send_header("X-Repo-Commit", COMMIT)
+            if hub.unsized:
+                return
             self.send_header("ETag", '"anything"')
             self.send_header("X-Linked-ETag", f'"{hashlib.sha256(body).hexdigest()}"')
             self.send_header("X-Linked-Size", str(len(body)))

@@ -103,7 +103,7 @@ LIES = {
     "a text": (header_of(_text("k") + struct.pack("<I", 8) + text_of_length(BIG), 2), "architecture"),
     "a text past the end": (header_of(_text("k") + struct.pack("<I", 8) + text_of_length(6 * GB)), "ends"),
     "an array of numbers": (header_of(_text("k") + struct.pack("<IIQ", 9, 0, BIG), 2), "architecture"),
-    "an array of texts": (header_of(_text("k") + struct.pack("<IIQ", 9, 8, BIG // 8)), "ends"),
+    "an array of texts": (header_of(_text("k") + struct.pack("<IIQ", 9, 8, BIG // 8)), "impossible"),
     "an array past the end": (header_of(_text("k") + struct.pack("<IIQ", 9, 12, 2**61)), "ends"),
     "an array of arrays": (header_of(_text("k") + struct.pack("<IIQ", 9, 9, 1)), "unknown type 9"),
     "a wide vocabulary": (
@@ -144,6 +144,37 @@ def test_counts_that_lie_allocate_nothing(lie: str, tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert len(str(caught.value)) < 600
+
+
+def _keys(value: bytes, count: int) -> bytes:
+    """Keys with the same value each, after the architecture."""
+    keys = [_text("general.architecture") + _value("llama")]
+    return header_of(b"".join([*keys, *(_text(f"k{number}") + value for number in range(count))]), count + 1)
+
+
+@pytest.mark.parametrize("kept", ["texts", "numbers"])
+def test_what_is_too_much_in_all_is_stepped_over(kept: str, tmp_path: Path) -> None:
+    """Each of them is within its limit, and a file may have thousands."""
+    value = struct.pack("<IQ", 8, 2**20) + bytes(2**20) if kept == "texts" else _value([1] * 1024)
+    path = tmp_path / "much.gguf"
+    path.write_bytes(_keys(value, 40 if kept == "texts" else 2000))
+    header = read_header(path)
+    sizes = [len(item) for item in header.metadata.values() if isinstance(item, str | tuple)]
+    assert sum(sizes) <= 2**24
+    assert len(header.metadata) <= (17 if kept == "texts" else 1025)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs files with holes")
+def test_too_many_names_and_too_many_texts(tmp_path: Path) -> None:
+    path = tmp_path / "many.gguf"
+    names = b"".join(_text("n" * 65_000 + str(number)) + _value(1) for number in range(300))
+    path.write_bytes(header_of(names, 300))
+    with pytest.raises(ModelFileError, match="impossible length"):
+        read_header(path)
+    texts = struct.pack("<IIQ", 9, 8, 2**22) + bytes(2**25)
+    path.write_bytes(_keys(texts, 3))
+    with pytest.raises(ModelFileError, match="vocabulary has an impossible size"):
+        read_header(path)
 
 
 def test_a_long_text_is_stepped_over(gguf_file: Writer) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -72,7 +75,7 @@ def test_a_token_that_is_not_accepted(hub: Hub, monkeypatch: pytest.MonkeyPatch)
         (Refusal(401), "does not accept your token"),
         (Refusal(418), "answered 418"),
         (Refusal(500), "answered 500"),
-        (Refusal(429), "answered 429"),
+        (Refusal(429), "too many requests from here (429)"),
     ],
 )
 def test_refusals(hub: Hub, refusal: Refusal, said: str) -> None:
@@ -113,6 +116,8 @@ def test_how_long_the_hub_asks_to_wait() -> None:
     assert asked({"RateLimit": '"resolvers";r=0;t=55'}) == 55
     assert asked({"RateLimit": '"resolvers";r=9;t=55'}) is None
     assert asked({"Retry-After": "soon"}) is None
+    assert asked({"Retry-After": "\u00b2"}) is None
+    assert (asked({"Retry-After": "9" * 400}) or 0) > 10**8
     assert asked({}) is None
     assert hub_errors.asked_pause(OSError("no answer at all")) is None
 
@@ -132,6 +137,30 @@ def test_a_pause_that_is_too_long_is_left_to_the_user(hub: Hub) -> None:
     hub.refusal = Refusal(429, headers={"Retry-After": "1200"})
     assert "asks to wait 20 minutes; try again" in message_of(entry())
     assert len(hub.requests) == 1
+
+
+def test_an_absurd_pause_is_more_than_a_day(hub: Hub) -> None:
+    hub.refusal = Refusal(429, headers={"Retry-After": "9" * 400})
+    assert "asks to wait more than a day; try again" in message_of(entry())
+
+
+def test_names_that_the_hub_lists_are_harmless(hub: Hub) -> None:
+    hub.publish(REPO, {"tiny\x1b[31m.gguf": MODEL})
+    assert "(nearest: tiny.gguf)" in message_of(entry(file="tinyy.gguf"))
+
+
+def test_settings_that_the_hub_library_cannot_read() -> None:
+    """In a process of its own: the library reads them once."""
+    code = "from localspec.models.hub import prepare_library; prepare_library()"
+    for name, value in {"HF_ENDPOINT": "http://[::1", "HF_HUB_DOWNLOAD_TIMEOUT": "soon"}.items():
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, name: value},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert "UsageError: The hub library cannot read its settings" in done.stderr
 
 
 def test_a_pause_can_be_stopped(hub: Hub) -> None:
