@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _TIMES_SMALLER = 6
-"""A draft model that nobody asked for has to be this much smaller than its target."""
+"""A draft model that nobody asked for has to read this much less for a token than its target."""
 
 
 def resolve(name_or_path: str) -> Resolved:
@@ -82,15 +82,24 @@ def companions_of(model: Resolved, path: Path) -> dict[str, Path]:
     entry = model.entry
     if entry is None:
         return {}
-    known = registry.entries()
-    family = [one for one in known.values() if entry.family and one.family == entry.family]
+    known = registry.catalogue()
+    family = [one for one in known.models.values() if entry.family and one.family == entry.family]
     family.sort(key=choose.estimated_bytes)
     for name in dict.fromkeys([*entry.drafts, *(one.name for one in family)]):
-        one = known.get(name)
-        file = store.fetched(one) if one is not None else None
-        if file is not None and size_on_disk(file) * _TIMES_SMALLER <= size_on_disk(path):
-            return {name: file}
+        files = known.files_of(name)
+        if name.startswith(("hf:", "pypi:")):
+            files = (registry.find_entry(name),)
+        for one in files:
+            file = store.fetched(one)
+            if file and _bytes_a_token(one, file) * _TIMES_SMALLER <= _bytes_a_token(entry, path):
+                return {one.name: file}
     return {}
+
+
+def _bytes_a_token(entry: ModelEntry, file: Path) -> float:
+    """What a pass over one token reads: of a mixture of experts a part of the file."""
+    shape = entry.shape
+    return size_on_disk(file) * (shape.active / shape.weights if shape else 1.0)
 
 
 def best_choice() -> Choice | None:

@@ -59,6 +59,28 @@ def test_installed_ones_of_the_family_that_are_small_enough(tmp_path: Path) -> N
     assert files.options.draft.companions == {"small": str(tmp_path / "small.gguf")}
 
 
+def test_of_a_mixture_of_experts_counts_what_a_token_reads(tmp_path: Path) -> None:
+    path, small = tmp_path / "big.gguf", tmp_path / "small.gguf"
+    path.write_bytes(b"\0" * 6_000_000)
+    small.write_bytes(b"\0" * 500_000)
+    registry.user_file().parent.mkdir(parents=True, exist_ok=True)
+    for active, found in ((3, {"f-small:Q4_0": small}), (2, {"f-small:Q4_0": small}), (1, {})):
+        registry.user_file().write_text(f"""
+[families.f.sizes.big]
+weights = 4
+active = {active}
+cache_bytes = 0
+files.Q4_0 = {{ source = "big.gguf" }}
+[families.f.sizes.small]
+weights = 1
+cache_bytes = 0
+[families.f.sizes.small.files]
+Q8_0 = {{ source = "hf:o/r/not-here.gguf" }}
+Q4_0 = {{ source = "{small}" }}
+""")
+        assert companions_of(registry.resolve("f-big"), path) == found
+
+
 @pytest.mark.model
 def test_the_engine_drafts_with_one_and_says_why_another_does_not(smollm2_path: Path, tmp_path: Path) -> None:
     twin = shutil.copy(smollm2_path, tmp_path / "twin.gguf")
