@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from localspec.types import EngineOptions, SamplingParams
 
 
+_LARGEST_TEXT = 64 * 2**20
+"""Bytes of a file that an option names."""
+
+
 def debugging() -> bool:
     """Whether errors are shown with their traceback."""
     return os.environ.get("LOCALSPEC_DEBUG", "") not in ("", "0")
@@ -363,18 +367,29 @@ def read_text(path: Path, what: str) -> str:
         UsageError: it cannot be read, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            # Devices, pipes and files of models would fill the memory.
+            data = file.read(_LARGEST_TEXT + 1)
+        if len(data) > _LARGEST_TEXT:
+            raise UsageError(
+                f"The {what} {path} is larger than {_LARGEST_TEXT >> 20} MiB; give a smaller file."
+            )
+        return data.decode("utf-8").replace("\r\n", "\n")
     except FileNotFoundError as error:
         raise NotFoundError(f"There is no {what} {path}; check the path.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"Cannot read the {what} {path} as UTF-8 text ({error}).") from error
+    except OSError as error:
+        raise UsageError(
+            f"Cannot read the {what} {path} ({error.strerror or error}); check the path."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"Cannot read the {what} {path}: it is not UTF-8 text; convert it first.") from error
 
 
 class StatusLine:
-    """One line on standard error that overwrites itself; silent where nobody watches."""
+    """One line on standard error that overwrites itself; silent where nobody watches, or it is not wanted."""
 
-    def __init__(self) -> None:
-        self._on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    def __init__(self, *, wanted: bool = True) -> None:
+        self._on = wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._shown = False
 
     def show(self, text: str) -> None:

@@ -27,3 +27,16 @@ def test_thinking_has_no_switch_where_there_is_no_template(scripted: Command, ti
     done = scripted("echo", "run", "Hi", "--raw", "--think", "--model", str(tiny_gguf))
     assert done.returncode == 2
     assert b"--think has no place beside --raw" in done.stderr
+
+
+def test_a_chat_template_that_is_no_text(scripted: Command, tiny_gguf: Path, tmp_path: Path) -> None:
+    def refused(template: Path) -> bytes:
+        done = scripted("echo", "run", "Hi", "--model", str(tiny_gguf), "--chat-template", str(template))
+        assert done.returncode == 2
+        return done.stderr
+
+    (tmp_path / "latin.jinja").write_bytes(b"caf\xe9")
+    assert b"it is not UTF-8 text" in refused(tmp_path / "latin.jinja")
+    assert b"Cannot read the chat template" in refused(tmp_path)
+    if Path("/dev/zero").exists():
+        assert b"is larger than 64 MiB" in refused(Path("/dev/zero"))
