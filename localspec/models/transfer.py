@@ -48,8 +48,8 @@ class Transfer:
         self.source = source
         self.found = found
         self.path = path
-        if path.is_symlink() or not path.is_file() or not found.etag:
-            # Never written through a link or into a pipe, and not continued where it may be another version.
+        if path.is_symlink() or not found.etag:
+            # Never written through a link, and never continued where it may be of another version.
             path.unlink(missing_ok=True)
         self.done = self._size()
         self.stage = ""
