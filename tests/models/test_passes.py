@@ -112,7 +112,7 @@ def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
 def test_the_receipt_of_a_fetched_model_is_believed_while_it_fits(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(b"weights")
-    store.write_receipt(path, "somewhere", "f" * 64)
+    store.write_receipt("somewhere", [path], ["f" * 64])
     assert file_sha256(path) == "f" * 64
     os.utime(path, ns=(1, 1))
     assert file_sha256(path) == hashlib.sha256(b"weights").hexdigest()
