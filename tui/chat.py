@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Literal
 
@@ -26,12 +25,13 @@ from localspec.messages import (
     Step,
 )
 from localspec.models.registry import Resolved
-from localspec.settings import fresh_seed
-from localspec.types import ChatMessage, SamplingParams
+from localspec.types import ChatMessage
+from tui.branches import Branches
 from tui.conversation import Conversation, Parts, partial_stats, reply_stats
 from tui.desk import Desk
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent
 from tui.launch import Launch
+from tui.requests import Requests
 from tui.setup import Setup
 from tui.state import LiveState, Phase
 from tui.tokens import TokenBook
@@ -61,6 +61,8 @@ class Chat:
         failure: why there is no model, None while there is hope.
         desk: where requests to the engine go.
         tokens: how the replies came about.
+        requests: how they are asked for.
+        branches: the versions of the messages.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class Chat:
         self.setup = Setup(launch, self.state, view, self.desk.send, self._fail)
         self.conversation = self._new_conversation()
         self.tokens = TokenBook()
+        self.requests = Requests(launch, self.setup, self.desk.new_id)
+        self.branches = Branches(self, view)
         self.queued: str | None = None
         self.stopping = False
         self.failure: LocalspecError | None = None
@@ -103,14 +107,15 @@ class Chat:
         return free and self.state.info is not None and self.desk.alive
 
     @property
+    def down(self) -> bool:
+        """Whether there is no engine with a model, and none on its way."""
+        usable = self.state.info is not None or self.setup.starting
+        return not (usable and self.desk.alive)
+
+    @property
     def private(self) -> bool:
         """Whether nothing of what is said is kept."""
         return self._store.private
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The longest reply, in tokens."""
-        return self._launch.max_tokens
 
     @property
     def exit_code(self) -> int:
@@ -147,7 +152,7 @@ class Chat:
         if self.queued is not None:
             return Submission.REFUSED
         self.queued = text
-        if self._down:
+        if self.down:
             self.begin()
         return Submission.QUEUED
 
@@ -203,14 +208,7 @@ class Chat:
 
     def reply_request(self, messages: tuple[ChatMessage, ...], max_tokens: int | None) -> Generate:
         """A request for a reply to `messages`, as the chat would make it; it is to be sent once."""
-        return Generate(
-            self.desk.new_id(),
-            messages=messages,
-            sampling=self._sampling(),
-            max_tokens=max_tokens,
-            conversation=self.conversation.memory_name,
-            think=self._launch.think,
-        )
+        return self.requests.reply(self.conversation, messages, max_tokens)
 
     # --- what the engine says -----------------------------------------------------------------------
 
@@ -294,12 +292,6 @@ class Chat:
 
     # --- inner steps --------------------------------------------------------------------------------
 
-    @property
-    def _down(self) -> bool:
-        """Whether there is no engine with a model, and none on its way."""
-        usable = self.state.info is not None or self.setup.starting
-        return not (usable and self.desk.alive)
-
     def _introduce(self) -> None:
         """Say that another model answers."""
         self.conversation.model = self.setup.name
@@ -310,20 +302,20 @@ class Chat:
 
     def _ask(self, text: str) -> None:
         self.conversation.ask(text)
-        command = self.reply_request(self.conversation.history(), self.max_tokens)
+        self._view.show_question(text)
+        self.begin_reply()
+
+    def begin_reply(self) -> None:
+        """Have the engine write the reply that the conversation ends with."""
+        command = self.reply_request(self.conversation.history(), self.requests.max_tokens)
         self.tokens.begin(command, self.conversation, self.state.info)
         self.stopping = False
-        self._view.show_question(text)
         self.state.begin_reply()
         self.desk.running = command.id
         if self.desk.send(command):
             self.state.phase = Phase.PREFILL
         else:
             self._end("failed")
-
-    def _sampling(self) -> SamplingParams:
-        sampling = self.setup.sampling
-        return replace(sampling, seed=fresh_seed()) if self._launch.fresh_seeds else sampling
 
     def _next(self) -> None:
         """Send the queued message, if there is one and the engine is free."""

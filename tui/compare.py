@@ -146,7 +146,7 @@ class Comparison:
         self._clear()
         self.prompt, self._id = prompt, secrets.token_hex(4)
         messages = asked(self._chat.conversation.history(), prompt)
-        self._request = self._chat.reply_request(messages, self._chat.max_tokens or LIMIT)
+        self._request = self._chat.reply_request(messages, self._chat.requests.max_tokens or LIMIT)
         self._begin_round()
 
     def again(self) -> None:

@@ -45,7 +45,7 @@ def title_row(comparison: Comparison, chat: Chat, width: int) -> Row:
     asked = comparison.request
     facts = [f"seed {asked.sampling.seed}"] if asked is not None else []
     facts.append("greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}")
-    facts.append(f"at most {chat.max_tokens or LIMIT} tokens")
+    facts.append(f"at most {chat.requests.max_tokens or LIMIT} tokens")
     left: Row = [("localspec", "accent"), ("  A/B  ", "title"), (chat.setup.name, "value")]
     right: Row = [(" · ".join(facts), "muted")]
     if row_width(left) + row_width(right) + 2 > width:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from localspec.chat.rows import ConversationRow, MessageRow, title_of
+from localspec.chat.rows import ConversationRow, MessageRow, Wishes, title_of
 from localspec.chat.store import Store
 from localspec.errors import StorageError
 from localspec.messages import Reply
@@ -56,6 +56,8 @@ class Conversation:
     Attributes:
         model: name of the model that a new conversation begins with.
         messages: oldest first.
+        system_prompt: what the model is told before the chat.
+        wishes: how its replies are made, where it has a way of its own.
     """
 
     def __init__(
@@ -70,7 +72,8 @@ class Conversation:
     ) -> None:
         self._store = store
         self.model = model
-        self._system_prompt = system_prompt or ""
+        self.system_prompt = system_prompt or ""
+        self.wishes = Wishes()
         self._on_trouble = on_trouble
         self._on_company = on_company
         self._clock = clock
@@ -100,7 +103,8 @@ class Conversation:
         if row is None:
             return False
         self._row = row
-        self._system_prompt = row.system_prompt
+        self.system_prompt = row.system_prompt
+        self.wishes = Wishes.of(row.settings)
         self._read(row.id)
         return True
 
@@ -117,12 +121,24 @@ class Conversation:
         self._row = found or row
         return found is not None
 
+    def configure(self, *, system_prompt: str | None = None, wishes: Wishes | None = None) -> None:
+        """Change what its further replies are made with; None leaves it as it is."""
+        self.system_prompt = self.system_prompt if system_prompt is None else system_prompt
+        self.wishes = wishes or self.wishes
+        row = self._row
+        if row is not None:
+            prompt, settings = self.system_prompt, self.wishes.kept
+            self._try(lambda: self._store.configure(row.id, system_prompt=prompt, settings=settings))
+
     def ask(self, text: str) -> None:
         """Add a user message and the empty reply that will answer it."""
         if self._row is None:
             self._row = self._try(
                 lambda: self._store.create(
-                    model=self.model, system_prompt=self._system_prompt, title=title_of(text)
+                    model=self.model,
+                    system_prompt=self.system_prompt,
+                    title=title_of(text),
+                    settings=self.wishes.kept,
                 )
             )
         self._add(Message("user", text))
@@ -193,8 +209,8 @@ class Conversation:
         Chat templates want user and assistant to take turns, so questions that got no answer are joined.
         """
         turns: list[ChatMessage] = []
-        if self._system_prompt:
-            turns.append(ChatMessage("system", self._system_prompt))
+        if self.system_prompt:
+            turns.append(ChatMessage("system", self.system_prompt))
         for message in self.messages:
             if not message.text or (message.role == "user" and message.status == "failed"):
                 continue

@@ -68,6 +68,22 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "chat.copy_code", "ctrl+b", "copy_code", "Copy the last code block", "Reply", "chat", "ctrl+b",
     ),
+    Action(
+        "chat.regenerate", "ctrl+r", "regenerate", "Make the reply again; both are kept",
+        "Conversation", "chat", "ctrl+r", "again",
+    ),
+    Action(
+        "chat.edit", "ctrl+t", "edit_message", "Edit the message and ask anew; both are kept",
+        "Conversation", "chat", "ctrl+t", "edit",
+    ),
+    Action(
+        "chat.version_before", "alt+left", "switch_version(-1)", "The version before of a message",
+        "Conversation", "chat", "alt+left",
+    ),
+    Action(
+        "chat.version_after", "alt+right", "switch_version(1)", "The version after of a message",
+        "Conversation", "chat", "alt+right",
+    ),
     Action("chat.new", "ctrl+n", "new_chat", "New chat", "Conversation", "chat", "ctrl+n", "new"),
     Action(
         "chat.open", "ctrl+o", "open_chat", "Open an earlier chat",

@@ -14,7 +14,7 @@ from localspec.chat.search_index import ensure_index, is_index_damage, mend_inde
 from localspec.errors import StorageError
 from localspec.paths import ensure
 
-VERSION = 3
+VERSION = 4
 BUSY_SECONDS = 3.0
 IN_MEMORY = Path(":memory:")
 
@@ -60,7 +60,10 @@ UPDATE conversation SET active_id = (SELECT max(id) FROM message WHERE conversat
 CREATE INDEX conversation_uid ON conversation (uid)
 """
 
-MIGRATIONS = (_SCHEMA, _UID, _ACTIVE)
+# How its replies are made, where a conversation has a way of its own.
+_SETTINGS = "ALTER TABLE conversation ADD COLUMN settings TEXT NOT NULL DEFAULT '{}'"
+
+MIGRATIONS = (_SCHEMA, _UID, _ACTIVE, _SETTINGS)
 """Script number n brings a database from version n to n + 1."""
 
 _END_STREAMS = (

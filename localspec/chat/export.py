@@ -52,6 +52,7 @@ def _as_object(tree: Tree) -> dict[str, Any]:
         "title": row.title,
         "model": row.model,
         "system_prompt": row.system_prompt,
+        "settings": row.settings,
         "created": row.created,
         "updated": row.updated,
         "active": tree.active,

@@ -12,7 +12,17 @@ from typing import Any, cast
 from localspec.chat.chatgpt import is_chatgpt, read_chatgpt
 from localspec.chat.export import FORMAT, VERSION
 from localspec.chat.parts import DamageError, moment, text_of, word
-from localspec.chat.rows import ROLES, STATUSES, ConversationRow, MessageRow, Role, Status, Tree, title_of
+from localspec.chat.rows import (
+    ROLES,
+    STATUSES,
+    ConversationRow,
+    MessageRow,
+    Role,
+    Status,
+    Tree,
+    Wishes,
+    title_of,
+)
 from localspec.errors import NotFoundError, UsageError
 
 _SHAPES = "our own export, ChatGPT's conversations.json, or a list of messages with role and content"
@@ -100,6 +110,7 @@ def _ours(data: Any, where: str) -> Tree:
         system_prompt=word(data, "system_prompt", where),
         message_count=len(messages),
         uid=word(data, "uid", where),
+        settings=Wishes.of(word(data, "settings", where)).kept,
     )
     return Tree(row, tuple(messages), active)
 

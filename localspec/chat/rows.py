@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 Role = Literal["system", "user", "assistant"]
@@ -13,13 +14,54 @@ STATUSES: tuple[str, ...] = get_args(Status)
 
 TITLE_LENGTH = 60
 
+SEEDS = 2**63
+"""Seeds are smaller than this."""
+
 REMEMBERED = "chat-"
 """What the names begin with under which replies are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """How the replies of one conversation are made, where it has a way of its own; None: as all others."""
+
+    temperature: float | None = None
+    seed: int | None = None
+    think: bool | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Wishes:
+        """Wishes as they were kept; what cannot be used is left out."""
+        try:
+            kept = json.loads(text)
+        except (ValueError, RecursionError):
+            kept = None
+        kept = kept if isinstance(kept, dict) else {}
+        temperature, seed, think = (kept.get(name) for name in ("temperature", "seed", "think"))
+        warm = _is_number(temperature) and temperature >= 0
+        seeded = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < SEEDS
+        return cls(
+            float(temperature) if warm else None,
+            seed if seeded else None,
+            think if isinstance(think, bool) else None,
+        )
+
+    @property
+    def kept(self) -> str:
+        """A JSON object of those that there are."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value < float("inf")
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """One conversation; `created` and `updated` are Unix times in seconds, `uid` is unique anywhere."""
+    """One conversation; `created` and `updated` are Unix times in seconds, `uid` is unique anywhere.
+
+    `settings` is what `Wishes` keeps.
+    """
 
     id: int
     title: str
@@ -29,6 +71,7 @@ class ConversationRow:
     system_prompt: str
     message_count: int
     uid: str
+    settings: str = "{}"
 
     @property
     def memory_name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 CONVERSATION = """
 SELECT id, title, model, created, updated, system_prompt,
-    (SELECT count(*) FROM message WHERE conversation_id = conversation.id), uid
+    (SELECT count(*) FROM message WHERE conversation_id = conversation.id), uid, settings
 FROM conversation
 """
 
@@ -52,7 +52,8 @@ WHERE conversation_id = ? ORDER BY id
 """
 
 PUT_CONVERSATION = """
-INSERT INTO conversation (id, title, model, system_prompt, created, updated, uid) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO conversation (id, title, model, system_prompt, created, updated, uid, settings)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 PUT_MESSAGE = """
@@ -61,7 +62,14 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 ADD_CONVERSATION = """
-INSERT INTO conversation (title, model, system_prompt, created, updated, uid) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO conversation (title, model, system_prompt, created, updated, uid, settings)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+CONFIGURE = "UPDATE conversation SET system_prompt = ?, settings = ? WHERE id = ?"
+
+QUESTIONS = """
+SELECT content FROM message WHERE role = 'user' AND length(content) <= ? ORDER BY id DESC LIMIT ?
 """
 
 ADD_MESSAGE = """

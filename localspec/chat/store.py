@@ -29,12 +29,14 @@ from localspec.chat.statements import (
     ACTIVE_PATH,
     ADD_CONVERSATION,
     ADD_MESSAGE,
+    CONFIGURE,
     CONVERSATION,
     COUNT_CHILDREN,
     LEAF,
     NEWEST_BELOW,
     PUT_CONVERSATION,
     PUT_MESSAGE,
+    QUESTIONS,
     SIBLINGS,
     TOUCH,
     TREE_MESSAGES,
@@ -81,12 +83,15 @@ class Store:
         """Close the database; the store cannot be used afterwards."""
         self._database.close()
 
-    def create(self, *, model: str, system_prompt: str = "", title: str = "") -> ConversationRow:
+    def create(
+        self, *, model: str, system_prompt: str = "", title: str = "", settings: str = "{}"
+    ) -> ConversationRow:
         """A new, empty conversation."""
         now, uid = time.time(), secrets.token_hex(8)
         with explaining(self.path):
-            cursor = self._database.execute(ADD_CONVERSATION, (title, model, system_prompt, now, now, uid))
-        return ConversationRow(_new_id(cursor), title, model, now, now, system_prompt, 0, uid)
+            values = (title, model, system_prompt, now, now, uid, settings)
+            cursor = self._database.execute(ADD_CONVERSATION, values)
+        return ConversationRow(_new_id(cursor), title, model, now, now, system_prompt, 0, uid, settings)
 
     def conversations(self, limit: int = 100) -> list[ConversationRow]:
         """The `limit` conversations that were written to last, newest first."""
@@ -225,6 +230,20 @@ class Store:
         with explaining(self.path):
             self._database.execute("UPDATE conversation SET title = ? WHERE id = ?", (title, conversation_id))
 
+    def configure(self, conversation_id: int, *, system_prompt: str, settings: str) -> None:
+        """Change what its replies are made with."""
+        with explaining(self.path):
+            self._database.execute(CONFIGURE, (system_prompt, settings, conversation_id))
+
+    def questions(self, limit: int, longest: int) -> list[str]:
+        """What users asked in the newest `limit` messages of theirs, oldest first and each text once.
+
+        Messages of more than `longest` characters are left out.
+        """
+        with explaining(self.path):
+            rows = self._database.execute(QUESTIONS, (longest, limit)).fetchall()
+        return list(dict.fromkeys(text for (text,) in rows))[::-1]
+
     def delete(self, conversation_id: int) -> None:
         """Delete a conversation with all its messages."""
         with self._transaction():
@@ -270,7 +289,7 @@ class Store:
 
     def _put(self, tree: Tree, *, keep_ids: bool) -> ConversationRow:
         row = tree.row
-        values = (row.title, row.model, row.system_prompt, row.created, row.updated, row.uid)
+        values = (row.title, row.model, row.system_prompt, row.created, row.updated, row.uid, row.settings)
         number = _new_id(self._database.execute(PUT_CONVERSATION, (row.id if keep_ids else None, *values)))
         new_ids: dict[int, int] = {}
         for one in tree.messages:

@@ -133,7 +133,7 @@ def filled() -> Store:
     words = [f"word{number * number % 977}" for number in range(2000)]
     for conversation in range(1, 201):
         store._database.execute(
-            "INSERT INTO conversation VALUES (NULL, ?, 'm', '', ?, ?, '', NULL)",
+            "INSERT INTO conversation VALUES (NULL, ?, 'm', '', ?, ?, '', NULL, '{}')",
             (f"title {conversation}", conversation, conversation),
         )
         parent = None

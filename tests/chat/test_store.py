@@ -353,7 +353,7 @@ def test_opening_and_listing_many_conversations_is_quick() -> None:
     for number in range(200):
         now = float(number)
         row = ("title", "m", "", now, now, "")
-        store._database.execute("INSERT INTO conversation VALUES (NULL, ?, ?, ?, ?, ?, ?, NULL)", row)
+        store._database.execute("INSERT INTO conversation VALUES (NULL, ?, ?, ?, ?, ?, ?, NULL, '{}')", row)
     newest = None
     for conversation in range(1, 201):
         newest = None

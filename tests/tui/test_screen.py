@@ -198,7 +198,7 @@ async def test_every_action_has_a_key_a_command_a_help_line_and_a_method() -> No
         )
         for action in ACTIONS:
             owner = app.app if action.owner == "app" else app.screen
-            assert hasattr(owner, f"action_{action.name}"), action.id
+            assert hasattr(owner, f"action_{action.name.partition('(')[0]}"), action.id
             assert bound[action.id].key == action.key
             assert (action.shown, action.title) in explained
             if action.id != "app.commands":

@@ -9,7 +9,6 @@ from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import Screen
 
 from localspec.chat.comparisons import Comparisons
 from localspec.chat.store import Store
@@ -19,7 +18,7 @@ from localspec.messages import Failed, SpeculationChanged
 from localspec.model_files import draft_label
 from tui import choices
 from tui.bridge import Bridge
-from tui.chat import Chat, Submission
+from tui.chat import Chat
 from tui.compare import Comparison
 from tui.conversation import Message
 from tui.keys import Action, bindings
@@ -28,6 +27,7 @@ from tui.library import Library
 from tui.messages import EngineFrame
 from tui.screens.choice import ChoiceScreen
 from tui.screens.compare import CompareScreen
+from tui.screens.composing import ComposingScreen
 from tui.screens.history import HistoryScreen
 from tui.screens.tokens import TokenScreen
 from tui.view import NoteKind
@@ -41,7 +41,7 @@ SMALLEST = (40, 10)
 """Columns and rows below which there is only a sentence."""
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(ComposingScreen):
     """Transcript, prompt and live figures of one chat."""
 
     CSS_PATH = "chat.tcss"
@@ -59,7 +59,7 @@ class ChatScreen(Screen[None]):
         self._comparison: Comparison | None = None
         self._compare_screen: CompareScreen | None = None
         self._token_screen: TokenScreen | None = None
-        self.library = Library(self, launch, self._acted)
+        self.library = Library(self, launch, self.acted)
         self.set_class(not launch.panel, "-no-panel")
 
     def compose(self) -> ComposeResult:
@@ -121,16 +121,6 @@ class ChatScreen(Screen[None]):
             self._token_screen.follow()
         self._refresh_figures()
 
-    def on_prompt_sent(self, event: Prompt.Sent) -> None:
-        """Send what the user wrote, or keep it until it can be sent."""
-        outcome = self.chat.submit(event.text)
-        if outcome is Submission.REFUSED:
-            self.hint("One message is waiting already; esc takes it back.")
-            return
-        self._prompt.take()
-        self.bridge.hurry()
-        self._refresh_figures()
-
     def on_resize(self, event: events.Resize) -> None:
         """Below the smallest size there is one sentence; it goes when there is room again."""
         columns, rows = SMALLEST
@@ -145,62 +135,60 @@ class ChatScreen(Screen[None]):
         )
         if not small and self.focused is None:
             # A hidden prompt had to let go of the cursor.
-            self._prompt.focus()
+            self.prompt.focus()
         self.call_after_refresh(self._refresh_figures)
 
     # --- what the chat shows (its View) -------------------------------------------------------------
 
     def show_question(self, text: str) -> None:
         """A question was sent."""
-        self._transcript.ask(text, self.chat.conversation.messages[-1])
-        self._prompt.set_history(self.chat.conversation.questions())
+        self.transcript.ask(text, self.chat.conversation.messages[-1])
+        self.prompt.set_history(self.chat.conversation.questions())
 
     def show_growth(self, text: str) -> None:
         """The reply has grown."""
-        self._transcript.grow(text)
+        self.transcript.grow(text)
 
     def show_reply(self, reply: Message) -> None:
         """The reply is final."""
-        self._transcript.end(reply)
+        self.transcript.end(reply)
 
     def show_note(self, text: str, kind: NoteKind) -> None:
         """A sentence from the app or the engine."""
-        self._transcript.note(text, error=kind == "error")
+        self.transcript.note(text, error=kind == "error")
 
     def show_conversation(self) -> None:
         """Another conversation is on screen."""
-        self._transcript.reset(self.chat.conversation.messages, self.chat.setup.name)
-        self._prompt.set_history(self.chat.conversation.questions())
+        self.transcript.reset(self.chat.conversation.messages, self.chat.setup.name)
+        self.prompt.set_history(self.chat.conversation.questions())
         self._refresh_figures()
 
     def give_back(self, text: str) -> None:
         """A message returns to the prompt."""
-        self._prompt.give_back(text)
-
-    def hint(self, text: str) -> None:
-        """Show a sentence for a few seconds."""
-        self._activity.hint(text)
+        self.prompt.give_back(text)
 
     # --- actions ------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Whether an action makes sense now."""
         if action == "stop":
-            return self.chat.replying or self.chat.queued is not None or self.chat.setup.searching
+            waiting = self.chat.queued is not None or self.chat.branches.editing is not None
+            return self.chat.replying or waiting or self.chat.setup.searching
         return True
 
     def action_stop(self) -> None:
-        """End the running reply."""
+        """End the running reply; edit nothing any more."""
+        self.leave_editing()
         self.chat.stop()
         # What was said about a waiting message is no longer so.
         self.hint("")
-        self._acted()
+        self.acted()
 
     def action_toggle_speculation(self) -> None:
         """Switch speculation on or off."""
         self.chat.set_speculation(not self.chat.state.wanted)
         self._toggled = True
-        self._acted()
+        self.acted()
 
     def action_compare(self) -> None:
         """Compare two ways to answer, side by side."""
@@ -214,7 +202,7 @@ class ChatScreen(Screen[None]):
 
     def _compared(self, _result: None) -> None:
         self._compare_screen = None
-        self._acted()
+        self.acted()
 
     def action_tokens(self) -> None:
         """Look at the newest reply token by token."""
@@ -223,7 +211,7 @@ class ChatScreen(Screen[None]):
 
     def _looked(self, _result: None) -> None:
         self._token_screen = None
-        self._acted()
+        self.acted()
 
     def action_choose_drafter(self) -> None:
         """Choose who drafts."""
@@ -250,7 +238,7 @@ class ChatScreen(Screen[None]):
             return
         self._picked = True
         self.chat.setup.choose_drafter(draft)
-        self._acted()
+        self.acted()
 
     def action_choose_model(self) -> None:
         """Choose who answers; fetch and remove models."""
@@ -266,8 +254,9 @@ class ChatScreen(Screen[None]):
 
     def action_new_chat(self) -> None:
         """Begin a new conversation."""
+        self.leave_editing()
         self.chat.new()
-        self._acted()
+        self.acted()
 
     def action_open_chat(self) -> None:
         """Choose an earlier conversation, or rename, delete or export one."""
@@ -275,6 +264,8 @@ class ChatScreen(Screen[None]):
         self.app.push_screen(HistoryScreen(self._store, now.id, replying=self.chat.replying), self._open)
 
     def _open(self, conversation_id: int | None) -> None:
+        if conversation_id is not None:
+            self.leave_editing()
         try:
             if conversation_id is not None and conversation_id != self.chat.conversation.id:
                 self.chat.open(conversation_id)
@@ -283,7 +274,7 @@ class ChatScreen(Screen[None]):
                 self.chat.new()
         except StorageError as error:
             self.show_note(str(error), "error")
-        self._acted()
+        self.acted()
 
     def action_copy_reply(self) -> None:
         """Copy the last reply as Markdown."""
@@ -304,35 +295,28 @@ class ChatScreen(Screen[None]):
 
     def action_page_up(self) -> None:
         """Scroll the transcript up."""
-        self._transcript.page(-1)
+        self.transcript.page(-1)
 
     def action_page_down(self) -> None:
         """Scroll the transcript down."""
-        self._transcript.page(1)
+        self.transcript.page(1)
 
     def action_scroll_top(self) -> None:
         """Show the beginning of the conversation."""
-        self._transcript.to_start()
+        self.transcript.to_start()
 
     def action_scroll_end(self) -> None:
         """Show the end of the conversation, and follow it again."""
-        self._transcript.to_end()
+        self.transcript.to_end()
 
     # --- inner steps --------------------------------------------------------------------------------
-
-    @property
-    def _transcript(self) -> Transcript:
-        return self.query_one("#transcript", Transcript)
-
-    @property
-    def _prompt(self) -> Prompt:
-        return self.query_one("#prompt", Prompt)
 
     @property
     def _activity(self) -> ActivityBar:
         return self.query_one("#activity", ActivityBar)
 
-    def _acted(self) -> None:
+    def acted(self) -> None:
+        """Show at once what has changed."""
         self.bridge.hurry()
         self._refresh_figures()
 
@@ -345,7 +329,7 @@ class ChatScreen(Screen[None]):
 
     def _refresh_figures(self) -> None:
         state = self.chat.state
-        self._prompt.placeholder = f"Message {self.chat.setup.name}"
+        self.prompt.placeholder = f"Message {self.chat.setup.name}"
         self.query_one("#title", TitleBar).update_from(self.chat)
         self._activity.update_from(self.chat)
         self.query_one("#keys", KeyBar).update_from(self._usable)

@@ -159,6 +159,8 @@ def activity_row(chat: Chat) -> Row:
             if chat.failure is not None:
                 return [("No model. ", "bad"), ("The next message tries again; ctrl+q quits.", "muted")]
             return [("The engine has stopped. ", "bad"), ("The next message starts it again.", "muted")]
+        case Phase.READY if chat.branches.editing is not None:
+            return [("Editing a message", "accent"), ("  enter asks it anew, esc leaves it be", "muted")]
         case Phase.READY:
             if state.load is not None:
                 return [("Loading the draft model  ", "muted"), *_meter(state.load.fraction)]

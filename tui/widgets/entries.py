@@ -12,6 +12,7 @@ from rich.text import Text
 from localspec.text import printable
 from tui import figures
 from tui.conversation import Message
+from tui.folding import folded
 from tui.markdown import Line, MarkdownRenderer, MarkdownStream, MarkdownStyles
 from tui.markdown.lines import BLANK, indent, pad, styled, to_line, wrap
 
@@ -42,10 +43,16 @@ class Entry(Protocol):
 
 
 class Question:
-    """What the user said, exactly as typed."""
+    """What the user said, exactly as typed; of a long text its beginning and its end.
 
-    def __init__(self, text: str) -> None:
-        self._text = printable(text)
+    Args:
+        text: all of it.
+        mark: which version of the message it is, in short; "" where it is the only one.
+    """
+
+    def __init__(self, text: str, mark: str = "") -> None:
+        self._text = printable(folded(text))
+        self._mark = mark
 
     def render(self, styles: EntryStyles, width: int) -> list[Line]:
         """Rows on a ground of their own, with a bar before them."""
@@ -53,6 +60,8 @@ class Question:
         bar = Segment("▌ ", styles.question_bar)
         room = _measure(width)
         rows = [pad(to_line(row, glue), room, styles.question) for row, glue in wrap(text, room - 1)]
+        if self._mark:
+            rows.append(to_line(styled(self._mark, styles.footer), "\n"))
         return [*indent(rows, bar, bar, decoration=True), BLANK]
 
 
@@ -137,10 +146,15 @@ class Greeting:
         return [BLANK, *indent(rows, margin, margin)]
 
 
+def version_mark(message: Message) -> str:
+    """Which of its versions a message is, such as 2/3; "" where there is one only."""
+    return f"‹ {message.version}/{message.versions} ›" if message.versions > 1 else ""
+
+
 def footer(message: Message) -> str:
-    """The figures under a reply: speed, length, what speculation did, and why it ended early."""
+    """The figures under a reply: version, speed, length, what speculation did, and why it ended early."""
     stats = message.stats or {}
-    parts: list[str] = []
+    parts = [mark] if (mark := version_mark(message)) else []
     rate, tokens = _number(stats, "tokens_per_second"), _number(stats, "generated_tokens")
     if rate is not None:
         parts.append(f"{figures.rate(rate)} tok/s")

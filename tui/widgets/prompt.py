@@ -34,6 +34,7 @@ class Prompt(TextArea):
         self._history: list[str] = []
         self._recalled: int | None = None
         self._draft = ""
+        self._aside: str | None = None
 
     def set_history(self, texts: Sequence[str]) -> None:
         """What the up key brings back, oldest first."""
@@ -50,6 +51,23 @@ class Prompt(TextArea):
     def give_back(self, text: str) -> None:
         """Put text before what is written, with the cursor at its end."""
         self.text = f"{text}\n{self.text}" if self.text else text
+        self.move_cursor(self.document.end)
+
+    def begin_editing(self, text: str) -> None:
+        """Let `text` be edited; what is written now comes back at the end."""
+        if self._aside is None:
+            self._aside = self.text
+        self._replace_all(text)
+
+    def end_editing(self) -> None:
+        """Put back what was written before something else was edited, if it was."""
+        if self._aside is not None:
+            text, self._aside = self._aside, None
+            self._replace_all(text)
+
+    def _replace_all(self, text: str) -> None:
+        self._recalled = None
+        self.text = text
         self.move_cursor(self.document.end)
 
     def action_new_line(self) -> None:

@@ -16,7 +16,7 @@ from textual.theme import Theme
 
 from tui.conversation import Message
 from tui.markdown import Line, MarkdownStyles
-from tui.widgets.entries import Answer, Entry, EntryStyles, Greeting, Notice, Question
+from tui.widgets.entries import Answer, Entry, EntryStyles, Greeting, Notice, Question, version_mark
 
 SHOWN = 60
 """Entries that are drawn at first; earlier ones follow when the user scrolls to the top."""
@@ -79,7 +79,8 @@ class Transcript(ScrollView):
     def reset(self, messages: Sequence[Message], model_name: str) -> None:
         """Show a conversation, at its end."""
         self._entries = [
-            Question(message.text) if message.role == "user" else Answer(message) for message in messages
+            Question(message.text, version_mark(message)) if message.role == "user" else Answer(message)
+            for message in messages
         ] or [Greeting(model_name)]
         self._first = max(len(self._entries) - SHOWN, 0)
         self._render_all()
@@ -117,6 +118,11 @@ class Transcript(ScrollView):
             self._render_from(len(self._entries) - 2)
         else:
             self._add(notice)
+
+    @property
+    def selected(self) -> int | None:
+        """Which message of the conversation is selected; None for none."""
+        return None
 
     @property
     def text(self) -> str:
