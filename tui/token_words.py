@@ -31,6 +31,8 @@ _SAYS: dict[ItemKind, str] = {
     "ghost": "drafted, and rejected by the model: no part of the reply",
 }
 
+_DROPPED = "drafted after a rejected token, and dropped with it: no part of the reply"
+
 NOT_RECORDED = (
     "This reply was not written since the app was started, or too many others were: how its tokens came "
     "about was not recorded."
@@ -89,13 +91,13 @@ def detail_rows(reading: Reading, item: Item | None, width: int, height: int) ->
     one = record.passes[item.number]
     score = reading.score_of(item)
     told = [
-        _what(reading, record, item),
+        _what(reading, record, item, one),
         _whence(one, item),
         _likelihood(reading, item, one, score),
         _alternatives(reading, item, one, score),
     ]
     rows = [row for atoms in told for row in flowed(atoms, width)]
-    note = _note(reading, record)
+    note = _note(reading, record) if score is not None and not _fell(item, one) else ""
     below = flowed([(word, "muted") for word in note.split()], width, gap=" ") if note else []
     return [*rows, *below][:height] if len(rows) + len(below) <= height else rows[:height]
 
@@ -115,10 +117,10 @@ def flowed(atoms: Sequence[tuple[str, str]], width: int, gap: str = "  ") -> lis
     return list(rows)
 
 
-def _what(reading: Reading, record: Record, item: Item) -> list[tuple[str, str]]:
+def _what(reading: Reading, record: Record, item: Item, one: Pass) -> list[tuple[str, str]]:
     text = reading.label(item.id)
     where = f"for token {item.place + 1}" if item.ghost else f"token {item.place + 1} of {record.length}"
-    return [(f"{MARKS[item.kind]}{text}", item.kind), (where, "value"), (_SAYS[item.kind], "value"),
+    return [(f"{MARKS[item.kind]}{text}", item.kind), (where, "value"), (_DROPPED if _fell(item, one) else _SAYS[item.kind], "value"),
             (f"id {item.id}", "muted")]  # fmt: skip
 
 
@@ -144,8 +146,8 @@ def _likelihood(
     reading: Reading, item: Item, one: Pass, score: TokenLogprobs | None
 ) -> list[tuple[str, str]]:
     """How likely the model finds the token."""
-    if item.ghost and item.depth > one.accepted:
-        return [("not weighed: it follows a token that was rejected", "muted")]
+    if _fell(item, one):
+        return [("log-probability", "muted"), (figures.DASH, "value"), ("it was not weighed", "muted")]
     if score is None:
         return [("log-probability", "muted"), (figures.DASH, "value"), (_why_none(reading), "muted")]
     if item.ghost:
@@ -174,7 +176,7 @@ def _alternatives(
     reading: Reading, item: Item, one: Pass, score: TokenLogprobs | None
 ) -> list[tuple[str, str]]:
     """The most likely tokens in its place."""
-    if score is None or not score.top or (item.ghost and item.depth > one.accepted):
+    if score is None or not score.top or _fell(item, one):
         return []
     best = score.top[:ALTERNATIVES]
     listed = ((f"{reading.label(other.id, other.text)} {_both(other.logprob)}", "value") for other in best)
@@ -210,6 +212,11 @@ def _why_none(reading: Reading) -> str:
     if not reading.model_is_here:
         return f"only {record.model if record is not None else 'its model'} can tell; it is not loaded"
     return "s has the engine compute it" if reading.can_score else "the engine is busy"
+
+
+def _fell(item: Item, one: Pass) -> bool:
+    """Whether a token was not even looked at, since one before it in its draft was rejected."""
+    return item.ghost and item.depth > one.accepted
 
 
 def _both(logprob: float) -> str:

@@ -160,45 +160,51 @@ class Record:
 
 
 class TokenBook:
-    """Records of this session's replies, the newest last.
-
-    Attributes:
-        records: those that are kept.
-    """
+    """Records of this session's replies."""
 
     def __init__(self, most: int = MOST_TOKENS, most_scored: int = MOST_SCORED) -> None:
         self._most, self._most_scored = most, most_scored
         self._spellings: dict[str, dict[int, Spelling]] = {}
-        self.records: list[Record] = []
+        self._newest: Record | None = None
+        self._total = 0
+        self._records: dict[Key, Record] = {}
+
+    @property
+    def records(self) -> list[Record]:
+        """Those that are kept, the newest last."""
+        return list(self._records.values())
 
     def begin(self, request: Generate, conversation: Conversation, info: ModelInfo | None) -> None:
         """The last message of a conversation begins to be written by a model."""
         messages = conversation.messages
         key = key_of(conversation.id, messages[-1].row_id, len(messages) - 1)
-        self.records = [one for one in self.records if one.key != key]
+        self._records.pop(key, None)
         path, name = (info.path, info.name) if info is not None else ("", "")
-        self.records.append(Record(key, request, path, name))
+        self._newest = self._records[key] = Record(key, request, path, name)
+        self._total = sum(one.length for one in self.records)
 
     def add(self, step: Step) -> None:
         """A step of the newest reply."""
-        record = self.records[-1] if self.records else None
+        record = self._newest
         if record is None or record.ended or record.cut or record.request.id != step.id:
             return
         if record.length + len(step.tokens) > self._most:
             record.cut = True
             return
         record.add(Pass.of(step))
-        while len(self.records) > 1 and sum(one.length for one in self.records) > self._most:
-            del self.records[0]
+        self._total += len(step.tokens)
+        while len(self._records) > 1 and self._total > self._most:
+            oldest = next(iter(self._records))
+            self._total -= self._records.pop(oldest).length
 
     def end(self) -> None:
         """The newest reply grows no more."""
-        if self.records:
-            self.records[-1].ended = True
+        if self._newest is not None:
+            self._newest.ended = True
 
     def find(self, key: Key) -> Record | None:
         """The record of a reply; None where there is none."""
-        return next((one for one in reversed(self.records) if one.key == key), None)
+        return self._records.get(key)
 
     # --- what the engine says of tokens
 

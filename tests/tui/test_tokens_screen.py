@@ -83,7 +83,9 @@ async def test_all_about_the_token_under_the_cursor() -> None:
         assert "this is its 2nd confidence 0.80" in look.details
         await look.press("right")
         assert look.details.startswith("×·dawn for token 8")
-        assert "not weighed: it follows a token that was rejected" in look.details
+        assert "drafted after a rejected token, and dropped with it" in look.details
+        assert "log-probability – it was not weighed" in look.details
+        assert "one wide pass" not in look.details
 
 
 async def test_moving_by_token_row_draft_and_correction() -> None:
@@ -244,7 +246,7 @@ async def test_replies_of_earlier_sessions_say_that_they_were_not_recorded() -> 
     async with looking() as look:
         conversation = look.app.chat.conversation.id
         assert conversation is not None
-        look.app.chat.tokens.records.clear()
+        look.app.chat.tokens._records.clear()
         await look.open()
         assert "was not recorded" in " ".join(look.text.split())
         assert look.details == ""
