@@ -120,8 +120,9 @@ def flowed(atoms: Sequence[tuple[str, str]], width: int, gap: str = "  ") -> lis
 def _what(reading: Reading, record: Record, item: Item, one: Pass) -> list[tuple[str, str]]:
     text = reading.label(item.id)
     where = f"for token {item.place + 1}" if item.ghost else f"token {item.place + 1} of {record.length}"
-    return [(f"{MARKS[item.kind]}{text}", item.kind), (where, "value"), (_DROPPED if _fell(item, one) else _SAYS[item.kind], "value"),
-            (f"id {item.id}", "muted")]  # fmt: skip
+    says = _DROPPED if _fell(item, one) else _SAYS[item.kind]
+    atoms = [(f"{MARKS[item.kind]}{text}", str(item.kind)), (where, "value"), (says, "value")]
+    return [*atoms, (f"id {item.id}", "muted")]
 
 
 def _whence(one: Pass, item: Item) -> list[tuple[str, str]]:
