@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tomllib
@@ -12,13 +13,14 @@ from typing import Any
 
 from localspec import paths
 from localspec.errors import StorageError, UsageError
-from localspec.models import registry
+from localspec.models import registry, store
 from localspec.models.entries import FileSource, ModelEntry
 from localspec.models.gguf import GGUFHeader
 
 _COMMENT = "by `localspec models "
 """What is in every comment that is written here."""
 _MOST_PROPOSALS = 10
+_LOCK_S = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -113,7 +115,11 @@ def add_entries(new: Sequence[NewEntry]) -> None:
         UsageError: the file is no valid registry, before or after it.
         StorageError: it cannot be written.
     """
-    file = _file()
+    with _changing() as file:
+        _add(file, new)
+
+
+def _add(file: Path, new: Sequence[NewEntry]) -> None:
     text = _text(file)
     blocks = "\n\n".join(_block(one) for one in new)
     whole = f"{text.rstrip()}\n\n{blocks}\n" if text.strip() else f"{text}{blocks}\n"
@@ -135,7 +141,11 @@ def remove_entry(name: str) -> None:
         UsageError: there is no such entry in that file, or it is written in a way that cannot be taken out.
         StorageError: it cannot be written.
     """
-    file = _file()
+    with _changing() as file:
+        _remove(file, name)
+
+
+def _remove(file: Path, name: str) -> None:
     text = _text(file)
     before = tomllib.loads(text)
     wanted = {key: value for key, value in before.get("models", {}).items() if key != name}
@@ -200,11 +210,28 @@ def _without_table(text: str, name: str) -> str:
         return text
 
 
-def _file() -> Path:
-    """The user's registry; a link stays a link: what it points to is written."""
+@contextlib.contextmanager
+def _changing() -> Iterator[Path]:
+    """The user's registry, which no other process changes meanwhile.
+
+    A link stays a link: what it points to is written.
+    """
+    from filelock import FileLock, Timeout
+
     file = registry.user_file()
     paths.ensure(file.parent)
-    return file.resolve()
+    # No model is named so; and a folder of settings, which people look into, holds settings alone.
+    lock = FileLock(paths.ensure(store.models_dir() / ".locks") / ".models.toml")
+    try:
+        lock.acquire(timeout=_LOCK_S)
+    except Timeout as error:
+        raise StorageError(f"Another process is changing {file}; try again when it is done.") from error
+    except OSError as error:
+        raise StorageError(f"Cannot write {file} ({error.strerror or error}); make it writable.") from error
+    try:
+        yield file.resolve()
+    finally:
+        lock.release()
 
 
 def _text(file: Path) -> str:

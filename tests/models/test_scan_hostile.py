@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from localspec.models import own, registry
 from localspec.models.places import Place, known_places
 from localspec.models.scan import scan
 from tests.models.commands import localspec
@@ -83,3 +85,17 @@ def test_only_a_name_of_ones_own_can_be_freed(tmp_path: Path) -> None:
     assert "`localspec models rm mine` first" in mine.stderr
     shipped = localspec("models", "add", str(file), "--name", "smollm2")
     assert shipped.stderr.strip().endswith("give another --name.")
+
+
+def test_what_several_add_at_once_is_all_there() -> None:
+    """Each reads the file, and writes all of it."""
+
+    def add(number: int) -> None:
+        own.add_entry(f"tiny-{number}", {"source": f"/models/{number}.gguf"}, "By a test.")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(40)))
+    assert {f"tiny-{number}" for number in range(40)} <= set(registry.entries())
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(own.remove_entry, [f"tiny-{number}" for number in range(1, 40)]))
+    assert [name for name in registry.entries() if name.startswith("tiny-")] == ["tiny-0"]
