@@ -10,7 +10,7 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError
 from localspec.models import registry, store
-from localspec.models.choose import Capacity, choose, estimated_bytes
+from localspec.models.choose import Capacity, alone, choose, estimated_bytes
 from localspec.models.entries import HubSource, ModelEntry
 from localspec.models.families import Family
 from localspec.models.installed import installed as installed_models
@@ -183,11 +183,9 @@ def _family_row(family: Family, here: set[str], capacity: Capacity | None) -> Mo
     if capacity is not None and family.sizes:
         choice = choose(family, capacity)
         entry = choice.entry
-        fits = Fit(PLACES[choice.place], True, choice.tokens_per_second, choice.reason)
-        if choice.suits:
-            note += f", {entry.parameters} suits" if len(family.sizes) > 1 and entry.parameters else ""
-        elif (alone := fit(entry, estimated_bytes(entry), capacity)) is not None:
-            fits = replace(fits, fits=alone.fits)
+        fits = Fit(PLACES[choice.place], choice.fits, choice.tokens_per_second, choice.reason)
+        if choice.suits and len(family.sizes) > 1 and entry.parameters:
+            note += f", {entry.parameters} suits"
     sizes = tuple(
         _row(file, None, None, capacity)
         for default in family.sizes
@@ -227,17 +225,12 @@ def fit(entry: ModelEntry, size: int | None, capacity: Capacity | None) -> Fit |
     """How one model would run; None where that cannot be told."""
     if capacity is None or not size:
         return None
-    alone = Family(entry.name, sizes=(replace(entry, size=size),))
-    choice = choose(alone, capacity)
-    fits = choice.suits
-    if not fits:
-        # With memory that is quick beyond all measure, only room counts.
-        quick = replace(capacity, ram_bandwidth=float("inf"), vram_bandwidth=float("inf"))
-        fits = choose(alone, quick).suits
+    choice = alone(replace(entry, size=size), capacity)
     reason = choice.reason
     if not choice.suits:
-        reason = "It is slow on this machine." if fits else "It does not fit into this machine's memory."
-    return Fit(PLACES[choice.place], fits, choice.tokens_per_second, reason)
+        slow, large = "It is slow on this machine.", "It does not fit into this machine's memory."
+        reason = slow if choice.fits else large
+    return Fit(PLACES[choice.place], choice.fits, choice.tokens_per_second, reason)
 
 
 def bytes_of(entry: ModelEntry) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from localspec.models.gguf import GGUFHeader
 
 _CONTEXTS = (2048, 8192, 32768)
-_ANY_BANDWIDTH = 1e18
-"""With memory of this many bytes a second all that fits is quick."""
 _BUFFERS = 512 * 2**20
 """Intermediate results and what the runtime takes, of a model whose file is not here."""
 _PLACES = {"gpu": "GPU", "both": "GPU + CPU", "cpu": "CPU"}
@@ -45,15 +43,12 @@ def capacity() -> Capacity:
 
 def fit(entry: ModelEntry, machine: Capacity) -> Fit:
     """How a model runs on a machine."""
-    from localspec.models.choose import choose, estimated_bytes
-    from localspec.models.families import Family
+    from localspec.models.choose import alone, estimated_bytes
 
     if not estimated_bytes(entry):
         return Fit(None, slow=False, tokens_per_second=None, text="-")
-    alone = Family(entry.name, sizes=(entry,))
-    choice = choose(alone, machine)
-    quick = replace(machine, ram_bandwidth=_ANY_BANDWIDTH, vram_bandwidth=_ANY_BANDWIDTH)
-    if not choice.suits and not choose(alone, quick).suits:
+    choice = alone(entry, machine)
+    if not choice.fits:
         return Fit(None, slow=False, tokens_per_second=None, text="too large")
     place = _PLACES[choice.place]
     text = place if choice.suits else f"{place}, slow"

@@ -23,7 +23,7 @@ from localspec.models.entries import ModelEntry
 from localspec.models.families import Catalogue, Family
 from localspec.models.fit import DEFAULT_CONTEXT, GPU_RESERVE
 
-__all__ = ["Capacity", "Choice", "best", "choose", "estimated_bytes"]
+__all__ = ["Capacity", "Choice", "alone", "best", "choose", "estimated_bytes"]
 
 Place = Literal["gpu", "both", "cpu"]
 
@@ -113,6 +113,7 @@ class Choice:
         tokens_per_second: expected speed without drafts, None where the machine's bandwidth is not known.
         reason: why it was chosen, one sentence for users.
         suits: whether it fits and is quick enough; False where nothing does and it is only the smallest.
+        fits: whether there is room for it at all.
     """
 
     entry: ModelEntry
@@ -121,6 +122,7 @@ class Choice:
     tokens_per_second: float | None
     reason: str
     suits: bool = True
+    fits: bool = True
 
 
 def estimated_bytes(entry: ModelEntry) -> int:
@@ -133,6 +135,11 @@ def estimated_bytes(entry: ModelEntry) -> int:
 def choose(family: Family, capacity: Capacity) -> Choice:
     """The size of `family` for a machine; the smallest, with a sentence on it, where none suits."""
     return _pick(family, capacity)[0]
+
+
+def alone(entry: ModelEntry, capacity: Capacity) -> Choice:
+    """How one model would run on a machine, whether it suits or not."""
+    return choose(Family(entry.name, sizes=(entry,)), capacity)
 
 
 def best(catalogue: Catalogue, capacity: Capacity) -> Choice | None:
@@ -153,7 +160,9 @@ def _pick(family: Family, capacity: Capacity) -> tuple[Choice, _Placed]:
     placed = [_Placed.of(entry, capacity) for entry in family.sizes]
     one = max(placed, key=lambda each: each.worth)
     if one.worth == 0:
-        return replace(placed[-1].choice(_warning(placed[-1], capacity)), suits=False), placed[-1]
+        smallest = placed[-1]
+        choice = smallest.choice(_warning(smallest, capacity))
+        return replace(choice, suits=False, fits=smallest.fits), smallest
     better = max(_better(one, family, capacity), key=lambda other: other.bytes, default=one)
     return better.choice(_reason(better, capacity, one)), one
 
