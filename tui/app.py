@@ -7,6 +7,7 @@ import contextlib
 import signal
 from typing import Any, ClassVar
 
+from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -16,6 +17,7 @@ from localspec.chat.store import Store
 from localspec.client import EngineClient, EngineLink
 from localspec.errors import UsageError
 from localspec.recording import RecordingLink, ScreenName
+from tui import clipboard
 from tui.commands import ActionProvider
 from tui.keys import bindings
 from tui.launch import Launch
@@ -93,6 +95,25 @@ class LocalspecApp(App[None], inherit_bindings=False):
 
     def _signalled(self, number: int) -> None:
         self.exit(return_code=SIGNALLED + number)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy what is selected."""
+        self.copy(text, "the selection")
+
+    def copy(self, text: str, what: str) -> None:
+        """Bring text to the clipboard, and say how; `what` it is, in words."""
+        # Within the app it can be pasted in any case.
+        self._clipboard = text
+        sent = clipboard.terminal_takes_text()
+        if sent:
+            super().copy_to_clipboard(text)
+        self._copy_on(text, what, sent=sent)
+
+    @work(name="copy", exclusive=True)
+    async def _copy_on(self, text: str, what: str, *, sent: bool) -> None:
+        keep, command = not self._chat_screen.chat.private, clipboard.program()
+        how = await asyncio.to_thread(clipboard.copied, text, what, keep=keep, sent=sent, command=command)
+        self._chat_screen.hint(how)
 
     def action_help(self) -> None:
         """Show the help, or close it."""

@@ -19,6 +19,7 @@ from localspec.messages import (
     Generate,
     Loaded,
     Note,
+    PrefillProgress,
     SetSpeculation,
     SpeculationChanged,
     Spelled,
@@ -31,6 +32,7 @@ from tui.conversation import Conversation, Parts, partial_stats, reply_stats
 from tui.desk import Desk
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent
 from tui.launch import Launch
+from tui.reasoning import Thoughts
 from tui.requests import Requests
 from tui.setup import Setup
 from tui.state import LiveState, Phase
@@ -63,6 +65,7 @@ class Chat:
         tokens: how the replies came about.
         requests: how they are asked for.
         branches: the versions of the messages.
+        thoughts: the reasoning of the newest reply of this session.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Chat:
         self.tokens = TokenBook()
         self.requests = Requests(launch, self.setup, self.desk.new_id)
         self.branches = Branches(self, view)
+        self.thoughts = Thoughts()
         self.queued: str | None = None
         self.stopping = False
         self.failure: LocalspecError | None = None
@@ -224,6 +228,7 @@ class Chat:
                 if event.id == self.desk.running:
                     text.append(event.text)
                     self.tokens.add(event)
+                    self.thoughts.add(event)
                 continue
             self._grow(text)
             if isinstance(event, FileProgress | FileFound | FileMissing):
@@ -285,6 +290,10 @@ class Chat:
                 self.setup.drafting(event.draft)
             case Spelled():
                 self.tokens.spelled(event)
+            case PrefillProgress():
+                self.state.apply(event)
+                if event.id == self.desk.running:
+                    self.thoughts.begin_within(event.opening)
             case Note():
                 self._view.show_note(event.text, "note")
             case _:
@@ -309,6 +318,7 @@ class Chat:
         """Have the engine write the reply that the conversation ends with."""
         command = self.reply_request(self.conversation.history(), self.requests.max_tokens)
         self.tokens.begin(command, self.conversation, self.state.info)
+        self.thoughts = Thoughts()
         self.stopping = False
         self.state.begin_reply()
         self.desk.running = command.id
@@ -339,7 +349,8 @@ class Chat:
     ) -> None:
         self.desk.running, self.stopping = None, False
         self.tokens.end()
-        ended = self.conversation.end(status, text=text, stats=stats or self._partial_stats())
+        stats = {**(stats or self._partial_stats()), **self.thoughts.kept()}
+        ended = self.conversation.end(status, text=text, stats=stats)
         self._view.show_reply(ended)
 
     def _partial_stats(self) -> dict[str, Any]:

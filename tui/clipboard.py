@@ -43,7 +43,7 @@ def hand_over(command: Sequence[str], text: str) -> bool:
     data = text.encode("utf-16" if command[0] == "clip.exe" else "utf-8", "replace")
     try:
         # Some stay behind to hold the text, so nothing may wait for the end of their output.
-        done = subprocess.run(  # noqa: S603 - a fixed command
+        done = subprocess.run(
             command,
             input=data,
             stdout=subprocess.DEVNULL,
@@ -57,7 +57,7 @@ def hand_over(command: Sequence[str], text: str) -> bool:
 
 
 def terminal_takes_text(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether the terminal may pass text on to the clipboard; few say that they do not, and none that it did."""
+    """Whether the terminal may pass text on to the clipboard; few tell, and none says that it did."""
     env = os.environ if environment is None else environment
     in_screen = "STY" in env and "TMUX" not in env
     deaf = env.get("TERM") == "linux" or env.get("TERM_PROGRAM") == "Apple_Terminal"

@@ -39,7 +39,7 @@ class CodeBlocks:
             return next(found, ""), "the last code block"
         blocks = fences(message_text(self._chat, index))
         if not blocks:
-            return "", "code block in the selected message"
+            return "", ""
         message, number = self._last
         number = (number + 1) % len(blocks) if message == index else 0
         self._last = (index, number)

@@ -64,9 +64,13 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "chat.keep_model", "f9", "keep_model", "Keep the demo model", "Reply", "chat", "f9", "no, thanks",
     ),
-    Action("chat.copy_reply", "ctrl+y", "copy_reply", "Copy the last reply", "Reply", "chat", "ctrl+y"),
     Action(
-        "chat.copy_code", "ctrl+b", "copy_code", "Copy the last code block", "Reply", "chat", "ctrl+b",
+        "chat.copy_reply", "ctrl+y", "copy_reply", "Copy the selected message, or the last reply",
+        "Reply", "chat", "ctrl+y",
+    ),
+    Action(
+        "chat.copy_code", "ctrl+b", "copy_code",
+        "Copy the last code block; of the selected message one after the other", "Reply", "chat", "ctrl+b",
     ),
     Action(
         "chat.regenerate", "ctrl+r", "regenerate", "Make the reply again; both are kept",
@@ -91,6 +95,22 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "view.panel", "f5", "toggle_panel", "Live figures: panel, line, off", "View", "chat", "f5", "panel",
+    ),
+    Action(
+        "view.reasoning", "alt+t", "toggle_reasoning", "Show or fold the reasoning in view",
+        "View", "chat", "alt+t",
+    ),
+    Action(
+        "view.all_reasoning", "alt+a", "toggle_all_reasoning", "Show or fold all reasoning",
+        "View", "chat", "alt+a",
+    ),
+    Action(
+        "view.previous_message", "alt+up", "previous_message", "Select the message before",
+        "View", "chat", "alt+up",
+    ),
+    Action(
+        "view.next_message", "alt+down", "next_message", "Select the message after",
+        "View", "chat", "alt+down",
     ),
     Action("view.page_up", "pageup", "page_up", "Scroll up", "View", "chat", "page up"),
     Action("view.page_down", "pagedown", "page_down", "Scroll down", "View", "chat", "page down"),

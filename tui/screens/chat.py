@@ -27,8 +27,8 @@ from tui.library import Library
 from tui.messages import EngineFrame
 from tui.screens.choice import ChoiceScreen
 from tui.screens.compare import CompareScreen
-from tui.screens.composing import ComposingScreen
 from tui.screens.history import HistoryScreen
+from tui.screens.reading import ReadingScreen
 from tui.screens.tokens import TokenScreen
 from tui.view import NoteKind
 from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
@@ -41,7 +41,7 @@ SMALLEST = (40, 10)
 """Columns and rows below which there is only a sentence."""
 
 
-class ChatScreen(ComposingScreen):
+class ChatScreen(ReadingScreen):
     """Transcript, prompt and live figures of one chat."""
 
     CSS_PATH = "chat.tcss"
@@ -145,9 +145,9 @@ class ChatScreen(ComposingScreen):
         self.transcript.ask(text, self.chat.conversation.messages[-1])
         self.prompt.set_history(self.chat.conversation.questions())
 
-    def show_growth(self, text: str) -> None:
+    def show_growth(self, text: str) -> None:  # noqa: ARG002 - the whole of it is taken apart already
         """The reply has grown."""
-        self.transcript.grow(text)
+        self.transcript.grow(self.chat.thoughts)
 
     def show_reply(self, reply: Message) -> None:
         """The reply is final."""
@@ -173,12 +173,14 @@ class ChatScreen(ComposingScreen):
         """Whether an action makes sense now."""
         if action == "stop":
             waiting = self.chat.queued is not None or self.chat.branches.editing is not None
-            return self.chat.replying or waiting or self.chat.setup.searching
+            pending = waiting or self.chat.setup.searching or self.transcript.selected is not None
+            return self.chat.replying or pending
         return True
 
     def action_stop(self) -> None:
-        """End the running reply; edit nothing any more."""
+        """End the running reply; edit and select nothing any more."""
         self.leave_editing()
+        self.transcript.deselect()
         self.chat.stop()
         # What was said about a waiting message is no longer so.
         self.hint("")
@@ -276,14 +278,6 @@ class ChatScreen(ComposingScreen):
             self.show_note(str(error), "error")
         self.acted()
 
-    def action_copy_reply(self) -> None:
-        """Copy the last reply as Markdown."""
-        self._copy(self.chat.conversation.last_reply(), "reply")
-
-    def action_copy_code(self) -> None:
-        """Copy the last code block."""
-        self._copy(self.chat.conversation.last_code(), "code block")
-
     def action_toggle_panel(self) -> None:
         """Show the live figures as a panel, as one line, or not at all, in turn."""
         hidden, line = self.has_class("-no-panel"), self.has_class("-line")
@@ -292,22 +286,6 @@ class ChatScreen(ComposingScreen):
         self.set_class(short, "-line")
         self.set_class(not hidden and not short, "-no-panel")
         self.call_after_refresh(self._refresh_figures)
-
-    def action_page_up(self) -> None:
-        """Scroll the transcript up."""
-        self.transcript.page(-1)
-
-    def action_page_down(self) -> None:
-        """Scroll the transcript down."""
-        self.transcript.page(1)
-
-    def action_scroll_top(self) -> None:
-        """Show the beginning of the conversation."""
-        self.transcript.to_start()
-
-    def action_scroll_end(self) -> None:
-        """Show the end of the conversation, and follow it again."""
-        self.transcript.to_end()
 
     # --- inner steps --------------------------------------------------------------------------------
 
@@ -319,13 +297,6 @@ class ChatScreen(ComposingScreen):
         """Show at once what has changed."""
         self.bridge.hurry()
         self._refresh_figures()
-
-    def _copy(self, text: str, what: str) -> None:
-        if not text:
-            self.hint(f"There is no {what} to copy yet.")
-            return
-        self.app.copy_to_clipboard(text)
-        self.hint(f"Copied the last {what} through the terminal (OSC 52), {len(text)} characters.")
 
     def _refresh_figures(self) -> None:
         state = self.chat.state

@@ -23,8 +23,9 @@ from tui.choices import Choice
 from tui.compare import Comparison
 from tui.compare_runs import NAMES, SIDES, Contender, Run
 from tui.compare_words import contender_name, head_row, title_row, verdict_rows
-from tui.conversation import Message
+from tui.conversation import Message, Status
 from tui.keys import COMPARE_BAR, Action, Owner, bindings
+from tui.reasoning import Thoughts
 from tui.screens.choice import ChoiceScreen
 from tui.widgets.bars import KeyBar
 from tui.widgets.prompt import Prompt
@@ -65,6 +66,7 @@ class CompareScreen(Screen[None]):
         self._chat, self.comparison, self._past, self._hurry = chat, comparison, past, hurry
         self._hints = 0
         self._shown: list[tuple[Run | None, int, bool]] = [(None, 0, False), (None, 0, False)]
+        self._thoughts = [Thoughts(), Thoughts()]
 
     def compose(self) -> ComposeResult:
         """Two columns, what they show, and the message."""
@@ -212,11 +214,16 @@ class CompareScreen(Screen[None]):
         if run is not shown:
             answer.reset([Message("assistant", "", "streaming")], "")
             length, ended = 0, False
+        if not length:
+            self._thoughts[side] = Thoughts(run.prompt.opening if run.prompt else "")
+        thoughts = self._thoughts[side]
+        thoughts.hear(run.text[length:])
         if run.stats is not None and not ended:
-            answer.end(Message("assistant", run.text, "complete" if run.whole else "cancelled", run.stats))
+            status: Status = "complete" if run.whole else "cancelled"
+            answer.end(Message("assistant", run.text, status, {**run.stats, **thoughts.kept()}))
             ended = True
         elif len(run.text) > length:
-            answer.grow(run.text[length:])
+            answer.grow(thoughts)
         self._shown[side] = (run, len(run.text), ended)
 
     def _choose(self, side: int) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
+from localspec.chat.thinking import Reasoning, reasoning_of
 from localspec.text import printable
 from tui import figures
 from tui.conversation import Message
 from tui.folding import folded
 from tui.markdown import Line, MarkdownRenderer, MarkdownStream, MarkdownStyles
 from tui.markdown.lines import BLANK, indent, pad, styled, to_line, wrap
+from tui.reasoning import Span, Thoughts, opening_in, span_in
+from tui.widgets.thoughts import Thought
 
 MARGIN = 2
 """Columns of decoration before the text of every entry."""
@@ -33,16 +36,22 @@ class EntryStyles:
     footer: Style
     note: Style
     error: Style
+    thought: Style
+    thought_text: Style
 
 
-class Entry(Protocol):
+class Entry:
     """One thing in the transcript."""
 
     def render(self, styles: EntryStyles, width: int) -> list[Line]:
         """All rows, at most `width` cells wide."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Its rows are no longer shown: let go of what was made for them."""
 
 
-class Question:
+class Question(Entry):
     """What the user said, exactly as typed; of a long text its beginning and its end.
 
     Args:
@@ -65,48 +74,117 @@ class Question:
         return [*indent(rows, bar, bar, decoration=True), BLANK]
 
 
-class Answer:
-    """A reply; `growing` until it is final."""
+class Answer(Entry):
+    """A reply; `growing` until it is final.
 
-    def __init__(self, message: Message) -> None:
-        self._source = message.text
+    Attributes:
+        unfolded: whether the text of its reasoning is shown.
+    """
+
+    def __init__(self, message: Message, *, unfolded: bool = False) -> None:
+        self._message = message
+        self._thoughts: Thoughts | None = None
         self.growing = message.status == "streaming"
-        self._footer = "" if self.growing else footer(message)
+        self.unfolded = unfolded
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the rows."""
+        self._reasoning: Reasoning | None = None
         self._stream: MarkdownStream | None = None
-        self._width = 0
+        self._streamed = self._head_rows = self._width = 0
+        self._blocks: list[Thought] = []
+        self._headings: list[int] = []
+
+    @property
+    def reasoned(self) -> bool:
+        """Whether it has reasoning that is shown, as far as it is drawn."""
+        return bool(self._headings)
+
+    @property
+    def headings(self) -> list[int]:
+        """The rows that stand for its blocks of reasoning."""
+        return self._headings
 
     def render(self, styles: EntryStyles, width: int) -> list[Line]:
-        """Rows of its Markdown, and the figures under it."""
+        """Rows of its reasoning and its Markdown, and the figures under it."""
+        self.forget()
         self._width = _measure(width)
+        if self._thoughts is not None and self.growing:
+            self._reasoning = self._thoughts.reasoning
+        else:
+            self._reasoning = reasoning_of(self._message.text, opening_in(self._message.stats))
         self._stream = MarkdownStream(MarkdownRenderer(styles.markdown, self._width))
-        self._stream.append(printable(self._source))
+        self._append(self._reasoning.answer)
         if not self.growing:
             self._stream.finish()
-        return self._rows(0, styles)
+        head = self._head(styles)
+        return self._rows([*head, *self._stream.lines], styles)
 
-    def grow(self, text: str, styles: EntryStyles) -> tuple[int, list[Line]]:
-        """Add text; returns the index of the first row that changed, and all rows from there on."""
-        self._source += text
-        if self._stream is None:
+    def grow(self, thoughts: Thoughts, styles: EntryStyles) -> tuple[int, list[Line]]:
+        """Take over what was written since; returns the first row that changed, and all from there on."""
+        self._thoughts = thoughts
+        stream, reasoning = self._stream, thoughts.reasoning
+        if stream is None:
             return 0, []
-        changed = self._stream.append(printable(text))
-        return changed, self._rows(changed, styles)
+        # Nothing above the answer changes once it has begun, but for its first rows.
+        begun = reasoning is self._reasoning and bool(self._streamed)
+        self._reasoning = reasoning
+        changed = self._append(reasoning.answer)
+        if begun:
+            return self._head_rows + changed, self._rows(stream.lines[changed:], styles)
+        head = self._head(styles)
+        return 0, self._rows([*head, *stream.lines], styles)
 
-    def end(self, message: Message, styles: EntryStyles, width: int) -> list[Line]:
-        """Make the reply final; returns all rows."""
-        self._source, self._footer, self.growing = message.text, footer(message), False
-        return self.render(styles, width)
+    def end(self, message: Message) -> None:
+        """Make the reply final; it is to be rendered."""
+        self._message, self._thoughts, self.growing = message, None, False
 
-    def _rows(self, start: int, styles: EntryStyles) -> list[Line]:
+    def _append(self, answer: str) -> int:
+        """Draw what of the answer is not drawn yet; returns the first row that changed."""
+        stream = self._stream
+        if stream is None:
+            return 0
+        changed = stream.append(printable(answer[self._streamed :]))
+        self._streamed = len(answer)
+        return changed
+
+    def _head(self, styles: EntryStyles) -> list[Line]:
+        """Rows above the answer."""
+        reasoning = self._reasoning
+        lines: list[Line] = []
+        self._headings = []
+        blocks = reasoning.blocks if reasoning else []
+        last = len(blocks) - 1
+        for number, text in enumerate(blocks):
+            open_still = bool(reasoning and reasoning.thinking) and number == last
+            state = "ended" if not open_still else "thinking" if self.growing else "stopped"
+            if number == len(self._blocks):
+                bar = styles.markdown.dim
+                self._blocks.append(Thought(styles.thought, styles.thought_text, bar, self._width))
+            if state == "thinking" or text.strip():
+                self._headings.append(len(lines))
+                span = self._span(number)
+                lines += self._blocks[number].rows(text, span, state=state, unfolded=self.unfolded)
+                lines.append(BLANK)
+        self._head_rows = len(lines)
+        return lines
+
+    def _span(self, number: int) -> Span:
+        thoughts = self._thoughts
+        if thoughts is None:
+            return span_in(self._message.stats, number)
+        return thoughts.spans[number] if number < len(thoughts.spans) else Span()
+
+    def _rows(self, lines: list[Line], styles: EntryStyles) -> list[Line]:
         margin = Segment(" " * MARGIN)
-        lines = self._stream.lines[start:] if self._stream else []
         if not self.growing:
-            figures_below = wrap(styled(self._footer, styles.footer), self._width)
+            figures_below = wrap(styled(footer(self._message), styles.footer), self._width)
             lines = [*lines, *(to_line(row, glue) for row, glue in figures_below), BLANK]
         return indent(lines, margin, margin, decoration=True)
 
 
-class Notice:
+class Notice(Entry):
     """A sentence from the app itself."""
 
     def __init__(self, text: str, *, error: bool) -> None:
@@ -130,7 +208,7 @@ _GREETING = (
 )
 
 
-class Greeting:
+class Greeting(Entry):
     """What an empty chat shows."""
 
     def __init__(self, model_name: str) -> None:

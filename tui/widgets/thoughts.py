@@ -14,6 +14,9 @@ from tui.reasoning import Span
 PEEK = 2
 """Rows of a block that is being written which are shown below its heading."""
 
+KEY = " · alt+t"
+"""Said while there is nothing else to look at: the key that unfolds."""
+
 _STEP = 1000
 """Characters: where the end of a very long line begins to be wrapped moves by so many, not by one."""
 
@@ -43,8 +46,10 @@ class Thought:
             state: "thinking" while it grows, "ended", or "stopped" where the reply ended within it.
             unfolded: show all of the text.
         """
-        words = styled(heading(span, state, unfolded=unfolded), self._heading)
-        first = [to_line(row, glue) for row, glue in wrap(words, self._width)]
+        words = heading(span, state, unfolded=unfolded)
+        if state == "thinking" and len(words) + len(KEY) <= self._width:
+            words += KEY
+        first = [to_line(row, glue) for row, glue in wrap(styled(words, self._heading), self._width)]
         if unfolded:
             return [*first, *self._whole(text.lstrip("\n"))]
         return [*first, *self._peek(text)] if state == "thinking" else first
@@ -79,7 +84,7 @@ def heading(span: Span, state: str, *, unfolded: bool) -> str:
     noun = "token" if span.tokens == 1 else "tokens"
     if state == "thinking":
         seconds = figures.DASH if span.seconds is None else f"{span.seconds:.0f}"
-        return f"{sign} Thinking  {seconds} s · {tokens} {noun} · alt+t"
+        return f"{sign} Thinking  {seconds} s · {tokens} {noun}"
     stopped = ", not to the end" if state == "stopped" else ""
     return f"{sign} Thought for {_time(span.seconds)} ({tokens} {noun}){stopped}"
 
