@@ -23,7 +23,7 @@ from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 from localspec import __version__
 from localspec.client import EngineLink
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.messages import Command, Event, Generate, Hello, Load, Note, Step
+from localspec.messages import Command, EngineExited, Event, Generate, Hello, Load, Note, Step
 from localspec.stats.recorder import CHAT_FORMAT, FORMAT, JsonLines
 
 ScreenName = Literal["chat", "compare", "tokens"]
@@ -31,6 +31,9 @@ ScreenName = Literal["chat", "compare", "tokens"]
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="type")])
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
 _LARGEST = 256 << 20
+
+POLL_S = 0.01
+"""Seconds between two looks at an engine that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,17 @@ class RecordingLink:
             self._record(lambda recorder: recorder.arrived(events))
         notes, self._notes = self._notes, []
         return [*events, *notes]
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Events as they come, up to and with `EngineExited`, or until `timeout` seconds of silence."""
+        silent_since = time.monotonic()
+        while timeout is None or time.monotonic() - silent_since < timeout:
+            for event in self.drain():
+                yield event
+                silent_since = time.monotonic()
+                if isinstance(event, EngineExited):
+                    return
+            time.sleep(POLL_S)
 
     def looked_at(self, screen: ScreenName) -> None:
         """Take note that another screen is looked at."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -22,22 +23,37 @@ def chat(
     private: Annotated[
         bool, typer.Option("--private", help="Keep nothing of this chat, on no disk and in no memory.")
     ] = False,
-    record: common.RecordOption = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Lines in, text out: for screen readers and pipes.")
+    ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Record the chat, for `localspec replay FILE`."),
+    ] = None,
 ) -> None:
     """Chat in the terminal.
 
     Goes on with the last conversation, unless --new, --conversation or --system says otherwise.
     """
-    need_terminal("chat")
+    if not plain:
+        need_terminal("chat")
     if new and conversation is not None:
         raise UsageError("--new and --conversation exclude each other; give one of them.")
     if private and conversation is not None:
         raise UsageError("A private chat is a new one; leave out --conversation or --private.")
+    if private and record is not None:
+        # One keeps nothing of what is said, the other all of it.
+        raise UsageError("A private chat is not recorded; leave out --record or --private.")
     plan = common.plan(flags, needs_draft=False)
 
     # A system prompt belongs to the conversation that begins with it.
     opened: int | Literal["last", "new"] = "new" if new or private or flags.system is not None else "last"
-    # The one place where the library knows the app.
+    chosen = opened if conversation is None else conversation
+    if plain:
+        from localspec.cli.plain import run_plain
+
+        raise typer.Exit(run_plain(plan, opened=chosen, private=private, record=record))
+    # The library knows the app here and in `replay` alone.
     from localspec.settings import names_model
     from tui.app import Launch, run_chat
 
@@ -48,7 +64,7 @@ def chat(
         system_prompt=plan.system,
         max_tokens=plan.max_tokens,
         think=plan.settings.chat.think,
-        conversation=opened if conversation is None else conversation,
+        conversation=chosen,
         record=record,
         fresh_seeds=plan.settings.sampling.seed is None,
         theme=plan.settings.ui.theme,

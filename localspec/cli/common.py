@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from localspec.settings import Settings
     from localspec.types import EngineOptions, SamplingParams
 
-
 _LARGEST_TEXT = 64 * 2**20
 """Bytes of a file that an option names."""
 
@@ -177,10 +176,6 @@ MemoryOption = Annotated[
     typer.Option(
         "--memory/--no-memory", help="Remember replies, and draft from earlier ones; on by default."
     ),
-]
-RecordOption = Annotated[
-    Path | None,
-    typer.Option("--record", metavar="FILE", help="Write the counters of every step as JSON lines."),
 ]
 DebugOption = Annotated[
     bool,
@@ -371,9 +366,7 @@ def read_text(path: Path, what: str) -> str:
             # Devices, pipes and files of models would fill the memory.
             data = file.read(_LARGEST_TEXT + 1)
         if len(data) > _LARGEST_TEXT:
-            raise UsageError(
-                f"The {what} {path} is larger than {_LARGEST_TEXT >> 20} MiB; give a smaller file."
-            )
+            raise UsageError(f"The {what} {path} is larger than 64 MiB; give a smaller file.")
         return data.decode("utf-8").replace("\r\n", "\n")
     except FileNotFoundError as error:
         raise NotFoundError(f"There is no {what} {path}; check the path.") from error

@@ -51,7 +51,10 @@ def run(
             help="With --json: log-probabilities of the tokens, and of the N best in their place.",
         ),
     ] = None,
-    record: common.RecordOption = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Write the counters of every step as JSON lines."),
+    ] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", hidden=True)] = False,
 ) -> None:
     """Print the reply to one prompt.
@@ -116,7 +119,7 @@ def run(
         sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
         sys.stdout.flush()
     elif sys.stderr.isatty():
-        typer.echo(_summary(reply, plan.engine.verify), err=True)
+        typer.echo(summary(reply, plan.engine.verify), err=True)
     if reply.finish_reason == "cancelled":
         raise typer.Exit(INTERRUPTED)
 
@@ -225,7 +228,7 @@ def _logprobs(tokens: Sequence[EmittedToken]) -> list[dict[str, Any]]:
     ]
 
 
-def _summary(reply: Reply, verify: str) -> str:
+def summary(reply: Reply, verify: str) -> str:
     """One line of figures; what was not measured is left out."""
     from localspec.verify import is_exact
 

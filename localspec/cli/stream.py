@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 import typer
 
@@ -33,39 +33,55 @@ from localspec.messages import (
 from localspec.text import printable
 
 if TYPE_CHECKING:
-    from localspec.client import EngineClient
     from localspec.stats.recorder import Recorder
 
 POLL_S = 0.05
 """How long Ctrl+C may wait for the loop while no event arrives, in seconds."""
 
 
+class Engine(Protocol):
+    """What a stream needs of an engine, as `localspec.client.EngineClient` has it."""
+
+    def send(self, *commands: Command) -> None:
+        """Send commands; raises `EngineDiedError`."""
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Events as they come, until `timeout` seconds of silence."""
+
+
 class ReplyStream:
-    """Loads a model, asks once, and follows the reply.
+    """Loads a model where that is to be done, asks once, and follows the reply.
 
     Args:
         client: a started engine.
         out: where text goes as it becomes certain; None keeps it for the returned reply.
         recorder: takes the counters of every step, and why the draft length is chosen as it is.
+        status: whether a line that overwrites itself tells what is going on, where somebody watches.
 
     Attributes:
         tokens: the tokens of the reply so far.
         reason: why speculation is as it is, in the engine's newest words.
     """
 
-    def __init__(self, client: EngineClient, out: TextIO | None, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, client: Engine, out: TextIO | None, recorder: Recorder | None = None, *, status: bool = True
+    ) -> None:
         self._client = client
         self._out = out
         self._recorder = recorder
         self.tokens: list[EmittedToken] = []
         self.reason = ""
         self._index = 0
-        self._status = StatusLine()
+        self._status = StatusLine(wanted=status)
         self._last = "\n"
         self._streamed = 0
 
-    def answer(self, load: Load, request: Generate) -> Reply:
+    def answer(self, load: Load | None, request: Generate) -> Reply:
         """The finished reply; after one Ctrl+C its `finish_reason` is "cancelled".
+
+        Args:
+            load: what is loaded first; None where that was done before.
+            request: what is asked.
 
         Raises:
             LocalspecError: what the engine reported, as the class that it names.
@@ -80,12 +96,12 @@ class ReplyStream:
             if self._last != "\n":
                 self._write("\n")
 
-    def _follow(self, load: Load, request: Generate, interrupts: list[int]) -> Reply:
-        asked = cancelled = False
-        self._send(load)
+    def _follow(self, load: Load | None, request: Generate, interrupts: list[int]) -> Reply:
+        asked, cancelled = load is None, False
+        self._send(load or request)
         while True:
             for event in self._client.events(timeout=POLL_S):
-                if isinstance(event, Loaded):
+                if isinstance(event, Loaded) and not asked:
                     self._because(event.info.speculation_reason)
                     self._send(request)
                     asked = True
@@ -95,7 +111,7 @@ class ReplyStream:
                     self._write(event.reply.text[self._streamed :])
                     return event.reply
                 else:
-                    self._handle(event, load.name)
+                    self._handle(event, load.name if load else "the draft model")
                 if interrupts:
                     break
             if len(interrupts) > 1 or (interrupts and not asked):

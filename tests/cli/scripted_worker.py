@@ -64,6 +64,11 @@ class Worker:
                 self.on_load(command)
             elif isinstance(command, messages.Generate):
                 self.on_generate(command)
+            elif isinstance(command, messages.SetSpeculation):
+                reason = "switched on" if command.enabled else "switched off"
+                self.emit(messages.SpeculationChanged(command.enabled, "ngram", reason))
+            elif isinstance(command, messages.SetDrafter):
+                self.emit(messages.SpeculationChanged(True, command.draft.spec, "measuring"))
 
     def on_load(self, command: messages.Load) -> None:
         self.load = command

@@ -62,7 +62,8 @@ def test_a_home_that_cannot_be_written_is_one_sentence(localspec: Command, tmp_p
 def test_chat_without_a_terminal_points_to_run(localspec: Command) -> None:
     done = localspec("chat")
     assert done.returncode == 2
-    assert done.stderr == b"localspec: localspec chat needs a terminal; use `localspec run` in pipes.\n"
+    sentence = "localspec chat needs a terminal; use `localspec chat --plain` or `localspec run` in pipes."
+    assert done.stderr.decode() == f"localspec: {sentence}\n"
 
 
 def test_chat_with_its_screen_redirected_is_refused(tmp_path: Path) -> None:
