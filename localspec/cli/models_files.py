@@ -19,6 +19,7 @@ def pull(name: NameArgument) -> None:
     """Fetch a model, and print the path of its file."""
     from localspec import model_choice
     from localspec.models import sources, store
+    from localspec.models.entries import HubSource
 
     choice = model_choice.choice_of(name)
     entry = model_choice.find_entry(name) if choice is None else choice.entry
@@ -27,8 +28,15 @@ def pull(name: NameArgument) -> None:
     if store.fetched(entry) is None:
         size = f" ({readable(entry.size)})" if entry.size else ""
         typer.echo(f"Fetching {entry.name}{size} from {_where_from(entry)}.", err=True)
-        with progress_display() as show_progress:
-            path = sources.pull(entry, show_progress)
+        try:
+            with progress_display() as show_progress:
+                path = sources.pull(entry, show_progress)
+        except KeyboardInterrupt:
+            if isinstance(entry.sources[0], HubSource):
+                typer.echo(
+                    "Stopped. What was fetched is kept, and the same command continues there.", err=True
+                )
+            raise
     else:
         path = sources.pull(entry)
     typer.echo(path)

@@ -121,6 +121,7 @@ def test_ctrl_c_keeps_what_is_there_and_the_next_call_continues(hub: Hub, tmp_pa
     code, output = terminal.finish()
     assert (code, output) == (130, "")
     assert "Traceback" not in terminal.written
+    assert "Stopped. What was fetched is kept" in terminal.written
     parts = list((store.models_dir() / FOLDER / ".partial").glob("*.part"))
     assert [part.stat().st_size for part in parts] == [len(MODEL) * 2 // 5]
     hub.holds = {}
