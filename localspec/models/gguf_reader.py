@@ -33,7 +33,7 @@ _LARGEST_VOCABULARY = 2**26
 _MOST_TEXT, _MOST_NUMBERS = 2**24, 2**20
 """Bytes of text, and numbers of arrays, that are kept of one file; real ones have a hundredth of that."""
 _MOST_DIMENSIONS = 4
-_MOST_ELEMENTS = 2**63 - 1
+_MOST_ELEMENTS = 2**48
 
 _STRING, _ARRAY = 8, 9
 _SCALARS = {code: struct.Struct("<" + letter) for code, letter in enumerate("BbHhIif?")}
