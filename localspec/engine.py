@@ -275,13 +275,7 @@ class Engine:
         cancelled: Callable[[], bool],
     ) -> Finished:
         stop = self._prompting.stops(request)
-        work = Work(
-            request=request,
-            emit=emit,
-            cancelled=cancelled,
-            started=time.perf_counter(),
-            reply=Reply(ReplyText(stop)),
-        )
+        work = Work(request, emit, cancelled, started=time.perf_counter(), reply=Reply(ReplyText(stop)))
         rules = StopRules(request.max_tokens, stop, request.ignore_eos, cancelled)
         # A rule may learn while it judges: a new one each time, so that a reply depends on its seed alone.
         trial = request.trial

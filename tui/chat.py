@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import Any, Literal
+from typing import Any
 
 from localspec.chat.store import Store
 from localspec.client import EngineLink
@@ -28,7 +28,7 @@ from localspec.messages import (
 from localspec.models.registry import Resolved
 from localspec.types import ChatMessage
 from tui.branches import Branches
-from tui.conversation import Conversation, Parts, partial_stats, reply_stats
+from tui.conversation import Conversation, Parts, Status, partial_stats, reply_stats
 from tui.desk import Desk
 from tui.finder import FileFound, FileMissing, FileProgress, FinderEvent
 from tui.launch import Launch
@@ -340,13 +340,7 @@ class Chat:
             self.conversation.grow(joined)
             self._view.show_growth(joined)
 
-    def _end(
-        self,
-        status: Literal["complete", "cancelled", "failed"],
-        *,
-        text: str | None = None,
-        stats: dict[str, Any] | None = None,
-    ) -> None:
+    def _end(self, status: Status, *, text: str | None = None, stats: dict[str, Any] | None = None) -> None:
         self.desk.running, self.stopping = None, False
         self.tokens.end()
         stats = {**(stats or self._partial_stats()), **self.thoughts.kept()}

@@ -66,6 +66,7 @@ class Reading:
         self._spelled = 0
         self._halves: set[int] = set()
         self._asked_at = 0.0
+        self._asks = 0
         self._working: Record | None = None
         self._tried: Record | None = None
         self.prompt: PrefillProgress | None = None
@@ -101,6 +102,11 @@ class Reading:
         return info is not None and record is not None and info.path == record.path
 
     @property
+    def unanswered(self) -> bool:
+        """Whether the engine was asked for spellings more than once, and gave none."""
+        return self._asks > 0
+
+    @property
     def newest(self) -> bool:
         """Whether it is the conversation's last one."""
         return self._back == 0
@@ -114,7 +120,7 @@ class Reading:
         self._back = back
         self._asked.clear()
         self._halves.clear()
-        self._spelled = 0
+        self._spelled = self._asks = 0
         self.trouble = ""
         return True
 
@@ -146,8 +152,9 @@ class Reading:
         missing = self._chat.tokens.unspelled(record, self._spelled)
         missing |= {one for one in self._halves if self._chat.tokens.spelling(record.path, one) is None}
         if not missing:
-            self._spelled = len(record.passes)
+            self._spelled, self._asks = len(record.passes), 0
         elif missing - self._asked or self._clock() - self._asked_at > AGAIN_S:
+            self._asks += missing <= self._asked
             self._asked, self._asked_at = missing, self._clock()
             self._chat.desk.send(Spell(record.path, tuple(sorted(missing))))
         if self.newest and record is not self._tried and self.can_score:

@@ -38,6 +38,7 @@ NOT_RECORDED = (
     "about was not recorded."
 )
 NOTHING = "There is no reply yet. Its tokens appear here while it is written."
+UNSPELLED = "The engine has not said how these tokens are spelled; they appear here when it does."
 WAITING = "The prompt is being read; tokens appear here as they are written."
 
 PRECISION = (

@@ -274,6 +274,16 @@ async def test_tokens_of_another_model_are_not_guessed_at() -> None:
         assert not look.engine.of(Score)
 
 
+async def test_an_engine_that_does_not_spell_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tui.token_reading.AGAIN_S", 0.01)
+    async with looking() as look:
+        look.engine.mute = True
+        await look.open()
+        await look.app.until(lambda: "not said how these tokens" in " ".join(look.text.split()))
+        look.engine.mute = False
+        await look.app.until(lambda: look.text == FLOW)
+
+
 async def test_a_scoring_that_fails_says_why_and_can_be_asked_for_again() -> None:
     async with looking() as look:
         look.engine.fails = "The prompt does not fit."

@@ -55,7 +55,7 @@ class TokenEngine(ScriptedEngine):
 
     def __init__(self, *, holds: bool = False) -> None:
         super().__init__()
-        self.holds, self.fails = holds, ""
+        self.holds, self.fails, self.mute = holds, "", False
 
     def say(self, accepted: Sequence[int], own: int, refused: Sequence[int] = ()) -> None:
         """A step that drafts `accepted` and `refused`."""
@@ -86,7 +86,7 @@ class TokenEngine(ScriptedEngine):
     def _take(self, command: Command) -> None:
         super()._take(command)
         match command:
-            case Spell(path=path, tokens=tokens):
+            case Spell(path=path, tokens=tokens) if not self.mute:
                 kinds: dict[int, SpellingKind] = {END: "control", HALF: "bytes"}
                 texts = {HALF: "E2 82"}
                 found = tuple(Spelling(texts.get(one, WORDS[one]), kinds.get(one, "text")) for one in tokens)

@@ -13,11 +13,22 @@ from textual.screen import Screen
 from tui.chat import Chat
 from tui.keys import TOKEN_BAR, Action, Owner, bindings
 from tui.token_reading import Reading
-from tui.token_words import NOT_RECORDED, NOTHING, WAITING, detail_rows, legend_row, title_row
+from tui.token_words import (
+    NOT_RECORDED,
+    NOTHING,
+    UNSPELLED,
+    WAITING,
+    detail_rows,
+    legend_row,
+    title_row,
+)
 from tui.tokens import Record
 from tui.widgets.bars import KeyBar
 from tui.widgets.rows import Rows
 from tui.widgets.token_text import TokenRows, TokenText
+
+PATIENCE_S = 0.5
+"""Seconds between two looks while nothing comes from the engine."""
 
 LOW = 24
 """Rows below which less is said about a token."""
@@ -59,8 +70,9 @@ class TokenScreen(Screen[None]):
         yield KeyBar(self._press, TOKEN_BAR, id="tokens-keys")
 
     def on_mount(self) -> None:
-        """Show the newest reply."""
+        """Show the newest reply; what does not come is asked for again."""
         self.call_after_refresh(self.follow)
+        self.set_interval(PATIENCE_S, self.follow)
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw anew for the new size."""
@@ -168,7 +180,7 @@ class TokenScreen(Screen[None]):
             return NOTHING if record.ended else WAITING
         if not reading.model_is_here:
             return f"{record.model} wrote this reply; its tokens can be read while that model is loaded."
-        return ""
+        return UNSPELLED if reading.unanswered else ""
 
     def _tell(self) -> None:
         details = self.query_one("#details", TokenRows)
