@@ -6,7 +6,7 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from tui.keys import ACTIONS, COMPARE_ACTIONS, MODEL_ACTIONS, TOKEN_ACTIONS, Action
+from tui.keys import ALL_ACTIONS, Action
 
 
 class ActionProvider(Provider):
@@ -36,9 +36,7 @@ class ActionProvider(Provider):
         # A screen that is not the chat offers its own, and the app's.
         own = getattr(self.screen, "owner", "chat")
         return [
-            action
-            for action in (*ACTIONS, *COMPARE_ACTIONS, *TOKEN_ACTIONS, *MODEL_ACTIONS)
-            if action.owner in ("app", own) and action.id != "app.commands"
+            action for action in ALL_ACTIONS if action.owner in ("app", own) and action.id != "app.commands"
         ]
 
     async def _run(self, action: Action) -> None:

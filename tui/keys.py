@@ -11,8 +11,8 @@ from typing import Literal
 
 from textual.binding import Binding
 
-Group = Literal["Reply", "Conversation", "View", "Application", "A/B", "Tokens", "Models"]
-Owner = Literal["chat", "app", "compare", "tokens", "models"]
+Group = Literal["Reply", "Conversation", "View", "Application", "A/B", "Tokens", "Models", "Earlier chats"]
+Owner = Literal["chat", "app", "compare", "tokens", "models", "history"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,11 @@ class Action:
         name: the method `action_<name>` of the owner.
         title: what it does, as the command palette and the help screen show it.
         group: heading in the help screen.
-        owner: the chat screen, the app, the screen that compares, the token view, or that of the models.
+        owner: the chat screen, the app, or the screen that compares, of tokens, models, or earlier chats.
         shown: how the key is written.
         hint: its word in the key bar.
+        slash: its name as a command in the prompt, such as "new" for /new; "" where it is none.
+        argument: what follows that name, as it is shown; "" where nothing may.
     """
 
     id: str
@@ -38,24 +40,41 @@ class Action:
     owner: Owner
     shown: str
     hint: str = ""
+    slash: str = ""
+    argument: str = ""
+
+    @property
+    def written(self) -> str:
+        """How it is written in the prompt, with what follows."""
+        return f"/{self.slash} {self.argument}".strip() if self.slash else ""
+
+
+def _command(name: str, argument: str, title: str, group: Group) -> Action:
+    """An action that needs words, and so has no key: from the palette it gets into the prompt."""
+    shown = f"/{name} {argument}"
+    return Action(
+        f"command.{name}", "", f"begin_command('{name}')", title, group, "chat", shown, "", name, argument
+    )
 
 
 ACTIONS: tuple[Action, ...] = (
     Action("chat.stop", "escape", "stop", "Stop the reply", "Reply", "chat", "esc", "stop"),
     Action(
         "chat.speculation", "f2", "toggle_speculation", "Switch speculation on or off",
-        "Reply", "chat", "f2", "speculation",
+        "Reply", "chat", "f2", "speculation", "spec", "on|off",
     ),
     Action(
         "chat.compare", "f3", "compare", "Compare two ways side by side (A/B)",
-        "Reply", "chat", "f3", "A/B",
+        "Reply", "chat", "f3", "A/B", "compare",
     ),
-    Action("chat.tokens", "f4", "tokens", "The reply as tokens", "Reply", "chat", "f4", "tokens"),
+    Action("chat.tokens", "f4", "tokens", "The reply as tokens", "Reply", "chat", "f4", "tokens", "tokens"),
     Action(
         "chat.drafter", "f6", "choose_drafter", "Choose the drafter", "Reply", "chat", "f6", "drafter",
+        "draft", "NAME",
     ),
     Action(
         "chat.model", "f7", "choose_model", "Models: choose, fetch, remove", "Reply", "chat", "f7", "model",
+        "model", "NAME",
     ),
     Action(
         "chat.better_model", "f8", "better_model", "Get a better model than the demo",
@@ -74,11 +93,11 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "chat.regenerate", "ctrl+r", "regenerate", "Make the reply again; both are kept",
-        "Conversation", "chat", "ctrl+r", "again",
+        "Conversation", "chat", "ctrl+r", "again", "again",
     ),
     Action(
         "chat.edit", "ctrl+t", "edit_message", "Edit the message and ask anew; both are kept",
-        "Conversation", "chat", "ctrl+t", "edit",
+        "Conversation", "chat", "ctrl+t", "edit", "edit",
     ),
     Action(
         "chat.version_before", "alt+left", "switch_version(-1)", "The version before of a message",
@@ -88,13 +107,19 @@ ACTIONS: tuple[Action, ...] = (
         "chat.version_after", "alt+right", "switch_version(1)", "The version after of a message",
         "Conversation", "chat", "alt+right",
     ),
-    Action("chat.new", "ctrl+n", "new_chat", "New chat", "Conversation", "chat", "ctrl+n", "new"),
+    Action("chat.new", "ctrl+n", "new_chat", "New chat", "Conversation", "chat", "ctrl+n", "new", "new"),
     Action(
         "chat.open", "ctrl+o", "open_chat", "Open an earlier chat",
-        "Conversation", "chat", "ctrl+o", "open",
+        "Conversation", "chat", "ctrl+o", "open", "open",
     ),
+    _command("temp", "0.7", "Temperature of this chat", "Conversation"),
+    _command("seed", "7", "Seed of this chat: the same seed, the same reply", "Conversation"),
+    _command("system", "TEXT", "What the model is told before this chat", "Conversation"),
+    _command("think", "on|off", "Whether the model reasons first in this chat", "Conversation"),
+    _command("export", "md|json", "Write this chat to a file in the current folder", "Conversation"),
     Action(
         "view.panel", "f5", "toggle_panel", "Live figures: panel, line, off", "View", "chat", "f5", "panel",
+        "panel",
     ),
     Action(
         "view.reasoning", "alt+t", "toggle_reasoning", "Show or fold the reasoning in view",
@@ -117,12 +142,12 @@ ACTIONS: tuple[Action, ...] = (
     Action("view.top", "ctrl+home", "scroll_top", "Go to the beginning", "View", "chat", "ctrl+home"),
     Action("view.end", "ctrl+end", "scroll_end", "Go to the end", "View", "chat", "ctrl+end"),
     Action("app.theme", "f10", "change_theme", "Change the colours", "View", "app", "f10"),
-    Action("app.help", "f1", "help", "Help", "Application", "app", "f1", "help"),
+    Action("app.help", "f1", "help", "Help", "Application", "app", "f1", "help", "help"),
     Action(
         "app.commands", "ctrl+p", "command_palette", "Search all commands",
         "Application", "app", "ctrl+p", "commands",
     ),
-    Action("app.quit", "ctrl+q", "quit", "Quit", "Application", "app", "ctrl+q", "quit"),
+    Action("app.quit", "ctrl+q", "quit", "Quit", "Application", "app", "ctrl+q", "quit", "quit"),
 )  # fmt: skip
 
 COMPARE_ACTIONS: tuple[Action, ...] = (
@@ -179,7 +204,32 @@ MODEL_ACTIONS: tuple[Action, ...] = (
 )  # fmt: skip
 """What can be done on the screen of the models."""
 
+HISTORY_ACTIONS: tuple[Action, ...] = (
+    Action("history.back", "escape", "back", "Back to the chat", "Earlier chats", "history", "esc"),
+    Action("history.rename", "f2", "rename", "Give a chat another title", "Earlier chats", "history", "f2"),
+    Action("history.delete", "delete", "delete", "Delete a chat", "Earlier chats", "history", "del"),
+    Action(
+        "history.undo", "ctrl+z", "undo", "Bring back what was deleted last",
+        "Earlier chats", "history", "ctrl+z",
+    ),
+    Action(
+        "history.markdown", "f3", "export('md')", "Write a chat to a file, as Markdown",
+        "Earlier chats", "history", "f3",
+    ),
+    Action(
+        "history.json", "f4", "export('json')", "Write a chat to a file, as JSON",
+        "Earlier chats", "history", "f4",
+    ),
+)  # fmt: skip
+"""What can be done in the list of earlier chats."""
+
+ALL_ACTIONS = (*ACTIONS, *COMPARE_ACTIONS, *TOKEN_ACTIONS, *MODEL_ACTIONS, *HISTORY_ACTIONS)
+"""What can be done on any screen."""
+
 _BY_ID = {action.id: action for action in ACTIONS}
+
+SLASH_COMMANDS = {action.slash: action for action in ACTIONS if action.slash}
+"""What can be written in the prompt, by name."""
 
 KEY_BAR = tuple(
     _BY_ID[name]
@@ -214,6 +264,7 @@ PROMPT_KEYS: tuple[tuple[str, str], ...] = (
     ("enter", "Send the message"),
     ("ctrl+j, shift+enter", "New line"),
     ("up, down", "Earlier messages, from the first or the last line"),
+    ("a long paste", "Stands as a chip and is sent in full; backspace removes it"),
     ("ctrl+z, ctrl+shift+z", "Undo, redo"),
     ("ctrl+c", "Copy the selection"),
 )
@@ -224,8 +275,8 @@ def bindings(owner: Owner) -> list[Binding]:
     """Bindings of the actions that belong to `owner`."""
     return [
         Binding(action.key, action.name, action.title, id=action.id, show=False, priority=True)
-        for action in (*ACTIONS, *COMPARE_ACTIONS, *TOKEN_ACTIONS, *MODEL_ACTIONS)
-        if action.owner == owner
+        for action in ALL_ACTIONS
+        if action.owner == owner and action.key
     ]
 
 

@@ -17,6 +17,7 @@ from localspec.errors import LocalspecError, StorageError
 from localspec.messages import Failed, SpeculationChanged
 from localspec.model_files import draft_label
 from tui import choices
+from tui.attachments import MOST_EDITED
 from tui.bridge import Bridge
 from tui.chat import Chat
 from tui.compare import Comparison
@@ -37,6 +38,9 @@ from tui.widgets.prompt import Prompt
 from tui.widgets.rows import Rows
 from tui.widgets.transcript import Transcript
 
+HISTORY = 200
+"""Messages of earlier chats that the up key brings back."""
+
 SMALLEST = (40, 10)
 """Columns and rows below which there is only a sentence."""
 
@@ -51,7 +55,7 @@ class ChatScreen(ReadingScreen):
 
     def __init__(self, launch: Launch, link: EngineLink, store: Store) -> None:
         super().__init__()
-        self._store = store
+        self.store = store
         self._toggled = self._picked = False
         self.chat = Chat(launch, link, store, self)
         self.bridge = Bridge(self.chat, link)
@@ -82,6 +86,7 @@ class ChatScreen(ReadingScreen):
     def _begin(self) -> None:
         try:
             self.chat.open_first()
+            self.prompt.set_history(self.store.questions(HISTORY, MOST_EDITED))
         except StorageError as error:
             self.show_note(str(error), "error")
         self.chat.begin()
@@ -143,7 +148,7 @@ class ChatScreen(ReadingScreen):
     def show_question(self, text: str) -> None:
         """A question was sent."""
         self.transcript.ask(text, self.chat.conversation.messages[-1])
-        self.prompt.set_history(self.chat.conversation.questions())
+        self.prompt.remember(text)
 
     def show_growth(self, text: str) -> None:  # noqa: ARG002 - the whole of it is taken apart already
         """The reply has grown."""
@@ -160,7 +165,6 @@ class ChatScreen(ReadingScreen):
     def show_conversation(self) -> None:
         """Another conversation is on screen."""
         self.transcript.reset(self.chat.conversation.messages, self.chat.setup.name)
-        self.prompt.set_history(self.chat.conversation.questions())
         self._refresh_figures()
 
     def give_back(self, text: str) -> None:
@@ -228,10 +232,11 @@ class ChatScreen(ReadingScreen):
 
     def _pick_drafter(self, spec: str | None) -> None:
         if spec is not None:
-            self._use_drafter(spec)
+            self.use_drafter(spec)
 
     @work
-    async def _use_drafter(self, spec: str) -> None:
+    async def use_drafter(self, spec: str) -> None:
+        """Draft with another drafter from now on."""
         options = self.chat.setup.options.draft
         try:
             draft = await asyncio.to_thread(choices.chosen_draft, spec, options)
@@ -245,6 +250,10 @@ class ChatScreen(ReadingScreen):
     def action_choose_model(self) -> None:
         """Choose who answers; fetch and remove models."""
         self.library.choose()
+
+    def use_model(self, name: str) -> None:
+        """Go on with another model."""
+        self.library.use(name)
 
     def action_better_model(self) -> None:
         """Take the model that a first run offers."""
@@ -263,7 +272,7 @@ class ChatScreen(ReadingScreen):
     def action_open_chat(self) -> None:
         """Choose an earlier conversation, or rename, delete or export one."""
         now = self.chat.conversation
-        self.app.push_screen(HistoryScreen(self._store, now.id, replying=self.chat.replying), self._open)
+        self.app.push_screen(HistoryScreen(self.store, now.id, replying=self.chat.replying), self._open)
 
     def _open(self, conversation_id: int | None) -> None:
         if conversation_id is not None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from textual.screen import Screen
 
+from localspec.chat.store import Store
+from localspec.errors import LocalspecError
+from localspec.text import printable
 from tui.bridge import Bridge
 from tui.chat import Chat, Submission
+from tui.keys import Action
+from tui.slash import Commands, written_command
 from tui.widgets.bars import ActivityBar
 from tui.widgets.prompt import Prompt
 from tui.widgets.transcript import Transcript
+
+CHARACTERS_A_TOKEN = 40
+"""Characters that no text has a token: more than this is not worth the tokenizer's time."""
 
 
 class ComposingScreen(Screen[None]):
@@ -17,18 +25,36 @@ class ComposingScreen(Screen[None]):
     Attributes:
         chat: the chat.
         bridge: brings what the engine says.
+        store: where conversations are.
     """
 
     chat: Chat
     bridge: Bridge
+    store: Store
+
+    # --- messages and commands ----------------------------------------------------------------------
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
         """Send what the user wrote, or keep it until it can be sent."""
         if self.chat.branches.editing is not None:
-            trouble = self.chat.branches.send(event.text)
+            trouble = self._too_long(event.text) or self.chat.branches.send(event.text)
             if not trouble:
                 self.prompt.end_editing()
             self.said(trouble)
+            return
+        try:
+            command = written_command(event.written)
+        except LocalspecError as error:
+            self.hint(str(error))
+            return
+        if command is not None:
+            self.prompt.take()
+            self.prompt.remember(event.written)
+            self.run_command(*command)
+            return
+        trouble = self._too_long(event.text)
+        if trouble:
+            self.hint(trouble)
             return
         outcome = self.chat.submit(event.text)
         if outcome is Submission.REFUSED:
@@ -36,6 +62,42 @@ class ComposingScreen(Screen[None]):
             return
         self.prompt.take()
         self.said()
+
+    def _too_long(self, text: str) -> str:
+        """Why a message cannot fit into the context, whatever it is made of."""
+        info = self.chat.state.info
+        if info is None or len(text) <= info.context * CHARACTERS_A_TOKEN:
+            return ""
+        return f"{len(text):,} characters are too many for a context of {info.context:,} tokens."
+
+    def run_command(self, action: Action, argument: str) -> None:
+        """Do what was written in the prompt."""
+        argument = self.prompt.whole_of(argument)
+        match action.slash:
+            case "draft" if argument:
+                self.use_drafter(argument)
+            case "model" if argument:
+                self.use_model(argument)
+            case _:
+                self._run_command(action, argument)
+
+    def _run_command(self, action: Action, argument: str) -> None:
+        try:
+            sentence = Commands(self.chat, self.store).run(action.slash, argument)
+        except (LocalspecError, OSError) as error:
+            sentence = str(error)
+        if sentence is None:
+            owner = self.app if action.owner == "app" else self
+            self.call_next(owner.run_action, action.name)
+            return
+        self.said(printable(sentence))
+
+    def action_begin_command(self, name: str) -> None:
+        """Let a command be completed in the prompt."""
+        if self.prompt.text.strip():
+            self.hint(f"Send or delete what is written first; then /{name} can be written.")
+            return
+        self.prompt.write(f"/{name} ")
 
     # --- versions of messages -----------------------------------------------------------------------
 
@@ -82,6 +144,14 @@ class ComposingScreen(Screen[None]):
         """Something was done, or was not: then `sentence` says why."""
         self.hint(sentence)
         self.acted()
+
+    def use_drafter(self, spec: str) -> object:
+        """Draft with another drafter from now on."""
+        raise NotImplementedError
+
+    def use_model(self, name: str) -> None:
+        """Go on with another model."""
+        raise NotImplementedError
 
     def acted(self) -> None:
         """Show at once what has changed."""

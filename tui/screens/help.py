@@ -13,8 +13,10 @@ from textual.widgets import Static
 
 from tui.keys import (
     COMPARE_ACTIONS,
+    HISTORY_ACTIONS,
     MODEL_ACTIONS,
     PROMPT_KEYS,
+    SLASH_COMMANDS,
     TOKEN_ACTIONS,
     TOKEN_KEYS,
     Owner,
@@ -37,6 +39,9 @@ FIGURES: Pairs = (
     ("–", "not measured"),
 )
 
+FIRST = {"compare": "A/B", "tokens": "Tokens", "models": "Models", "history": "Earlier"}
+"""What the first heading begins with when a screen other than the chat asks for help."""
+
 KEY_COLUMN = 22
 
 
@@ -56,7 +61,7 @@ class HelpScreen(ModalScreen[None]):
         """One scrollable text; what belongs to the screen that it was called from comes first."""
         with VerticalScroll(id="help"):
             sections = help_sections()
-            first = {"compare": "A/B", "tokens": "Tokens", "models": "Models"}.get(self._owner, "")
+            first = FIRST.get(self._owner, "")
             sections.sort(key=lambda section: not section[0].startswith(first))
             for heading, pairs in sections:
                 yield Static(heading, classes="heading")
@@ -67,7 +72,7 @@ class HelpScreen(ModalScreen[None]):
 def help_sections() -> list[tuple[str, Pairs]]:
     """Headings with what stands under them, from the table of actions."""
     sections: list[tuple[str, Pairs]] = [
-        (group, tuple((action.shown, action.title) for action in actions))
+        (group, tuple((action.shown, action.title) for action in actions if action.key))
         for group, actions in by_group().items()
     ]
     compare = tuple((action.shown, action.title) for action in COMPARE_ACTIONS)
@@ -76,7 +81,12 @@ def help_sections() -> list[tuple[str, Pairs]]:
     reading = ("Tokens (f4)", (*TOKEN_KEYS, *tokens))
     models = tuple((action.shown, action.title) for action in MODEL_ACTIONS)
     choosing = ("Models (f7)", (("enter", "Use a model, which is fetched first where needed"), *models))
-    return [*sections, ("Prompt", PROMPT_KEYS), comparing, reading, choosing, ("Figures", FIGURES)]
+    earlier = tuple((action.shown, action.title) for action in HISTORY_ACTIONS)
+    finding = ("Earlier chats (ctrl+o)", (("enter", "Open a chat"), *earlier))
+    commands = tuple((action.written, action.title) for action in SLASH_COMMANDS.values())
+    written = ("Commands, written in the prompt", commands)
+    screens = (comparing, reading, choosing, finding)
+    return [*sections, ("Prompt", PROMPT_KEYS), written, *screens, ("Figures", FIGURES)]
 
 
 def _columns(pairs: Pairs) -> Table:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events
@@ -22,8 +21,6 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec import conversations
-from localspec.bench.report.disk import write_whole
-from localspec.chat import export
 from localspec.chat.rows import ConversationRow, Tree
 from localspec.chat.search import Found, Snippet
 from localspec.chat.store import Store
@@ -31,6 +28,8 @@ from localspec.errors import LocalspecError, StorageError
 from localspec.settings import load_settings
 from localspec.text import printable
 from localspec.types import MEMORY_CAPACITY
+from tui.exporting import ExportKind, write_export
+from tui.keys import bindings
 
 SHOWN = 500
 """Conversations in the list at most; a search looks at all of them."""
@@ -69,16 +68,11 @@ class HistoryScreen(ModalScreen[int | None]):
     CSS_PATH = "history.tcss"
     owner: ClassVar[str] = "history"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back", priority=True, id="history.back"),
+        *bindings("history"),
         Binding("down", "move(1)", show=False, priority=True, id="history.down"),
         Binding("up", "move(-1)", show=False, priority=True, id="history.up"),
         Binding("pagedown", "move(10)", show=False, priority=True, id="history.page_down"),
         Binding("pageup", "move(-10)", show=False, priority=True, id="history.page_up"),
-        Binding("f2", "rename", "Rename", show=False, priority=True, id="history.rename"),
-        Binding("delete", "delete", "Delete", show=False, priority=True, id="history.delete"),
-        Binding("ctrl+z", "undo", "Bring back", show=False, priority=True, id="history.undo"),
-        Binding("f3", "export('md')", "Export as Markdown", show=False, priority=True, id="history.markdown"),
-        Binding("f4", "export('json')", "Export as JSON", show=False, priority=True, id="history.json"),
     ]
     AUTO_FOCUS = "#filter"
 
@@ -221,7 +215,7 @@ class HistoryScreen(ModalScreen[int | None]):
         if not self._store.private:
             self._soon(lambda: conversations.remember_again(deleted.remembered))
 
-    def action_export(self, kind: Literal["md", "json"]) -> None:
+    def action_export(self, kind: ExportKind) -> None:
         """Write what is marked, with all its branches, to a file in the current folder."""
         row = self._marked
         if row is None:
@@ -231,13 +225,9 @@ class HistoryScreen(ModalScreen[int | None]):
             if tree is None:
                 self._say(f"“{_title(row)}” was deleted elsewhere.")
                 return
-            text = export.as_json([tree]) if kind == "json" else export.as_markdown([tree])
-            file = _free(Path.cwd() / export.file_name(tree, kind))
-            write_whole(file, text.encode())
+            self._say(write_export(tree, kind))
         except (LocalspecError, OSError) as error:
             self._say(str(error))
-            return
-        self._say(f"Written: {printable(file.name)} in {printable(str(file.parent))}")
 
     # --- inner steps --------------------------------------------------------------------------------
 
@@ -379,12 +369,3 @@ def _forget(deleted: Deleted) -> str:
         capacity = MEMORY_CAPACITY
     deleted.remembered = conversations.forget(deleted.tree.row.memory_name, capacity)
     return deleted.remembered.problem
-
-
-def _free(path: Path) -> Path:
-    """The path, or one like it that no file has."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    return free

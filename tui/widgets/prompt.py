@@ -1,4 +1,4 @@
-"""The prompt: several lines, history, Enter sends."""
+"""The prompt: several lines, history, long pastes as chips; Enter sends."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from tui.attachments import Attachments, is_long
+
 
 class Prompt(TextArea):
     """Where the user writes; `Sent` is posted on Enter."""
@@ -22,9 +24,15 @@ class Prompt(TextArea):
 
     @dataclass
     class Sent(Message):
-        """The user pressed Enter on a prompt that is not blank."""
+        """The user pressed Enter on a prompt that is not blank.
+
+        Attributes:
+            text: the message, with what its chips stand for.
+            written: the same as it stood in the prompt.
+        """
 
         text: str
+        written: str
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, show_line_numbers=False, soft_wrap=True, tab_behavior="focus", compact=True)
@@ -35,29 +43,52 @@ class Prompt(TextArea):
         self._recalled: int | None = None
         self._draft = ""
         self._aside: str | None = None
+        self._attachments = Attachments()
+
+    # --- its text -----------------------------------------------------------------------------------
+
+    @property
+    def whole(self) -> str:
+        """The text with what its chips stand for."""
+        return self.whole_of(self.text)
+
+    def whole_of(self, text: str) -> str:
+        """A text that was written here, with what its chips stand for."""
+        return self._attachments.expanded(text)
 
     def set_history(self, texts: Sequence[str]) -> None:
         """What the up key brings back, oldest first."""
         self._history = list(texts)
         self._recalled = None
 
+    def remember(self, text: str) -> None:
+        """Let the up key bring back one more text."""
+        if not self._history or self._history[-1] != text:
+            self._history.append(text)
+        self._recalled = None
+
     def take(self) -> str:
-        """The text; the prompt is empty afterwards."""
+        """The text as it is written; the prompt is empty afterwards."""
         text = self.text
         self.clear()
         self._recalled = None
         return text
 
     def give_back(self, text: str) -> None:
-        """Put text before what is written, with the cursor at its end."""
+        """Put a message before what is written, with the cursor at its end."""
+        text = self._attachments.collapsed(text)
         self.text = f"{text}\n{self.text}" if self.text else text
         self.move_cursor(self.document.end)
 
+    def write(self, text: str) -> None:
+        """Let a message stand here in the place of what is written."""
+        self._replace_all(self._attachments.collapsed(text))
+
     def begin_editing(self, text: str) -> None:
-        """Let `text` be edited; what is written now comes back at the end."""
+        """Let a message be edited; what is written now comes back at the end."""
         if self._aside is None:
             self._aside = self.text
-        self._replace_all(text)
+        self.write(text)
 
     def end_editing(self) -> None:
         """Put back what was written before something else was edited, if it was."""
@@ -70,6 +101,8 @@ class Prompt(TextArea):
         self.text = text
         self.move_cursor(self.document.end)
 
+    # --- keys ---------------------------------------------------------------------------------------
+
     def action_new_line(self) -> None:
         """Begin a new line."""
         self.insert("\n")
@@ -79,9 +112,44 @@ class Prompt(TextArea):
             event.stop()
             event.prevent_default()
             if self.text.strip():
-                self.post_message(self.Sent(self.text))
+                self.post_message(self.Sent(self.whole, self.text))
             return
         await super()._on_key(event)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        self._paste(event.text)
+
+    def action_paste(self) -> None:
+        """Insert what was copied in the app."""
+        self._paste(self.app.clipboard)
+
+    def _paste(self, text: str) -> None:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if is_long(text):
+            text = self._attachments.hold(text)
+        self.replace(text, *self.selection, maintain_selection_offset=False)
+
+    def action_delete_left(self) -> None:
+        """Delete the character before the cursor, or the chip that ends there."""
+        if not self._delete_chip(end=True):
+            super().action_delete_left()
+
+    def action_delete_right(self) -> None:
+        """Delete the character after the cursor, or the chip that begins there."""
+        if not self._delete_chip(end=False):
+            super().action_delete_right()
+
+    def _delete_chip(self, *, end: bool) -> bool:
+        row, column = self.cursor_location
+        if not self.selection.is_empty:
+            return False
+        for start, stop in self._attachments.chips_in(self.document[row]):
+            if column == (stop if end else start):
+                self.delete((row, start), (row, stop), maintain_selection_offset=False)
+                return True
+        return False
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up; from the first line, to an earlier message."""
@@ -117,6 +185,6 @@ class Prompt(TextArea):
         if index >= len(self._history):
             self._recalled, text = None, self._draft
         else:
-            self._recalled, text = index, self._history[index]
+            self._recalled, text = index, self._attachments.collapsed(self._history[index])
         self.text = text
         self.move_cursor(self.document.end)
