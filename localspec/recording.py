@@ -9,6 +9,7 @@ made on and plays on any other.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -22,8 +23,20 @@ from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from localspec import __version__
 from localspec.client import EngineLink
-from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.messages import Command, EngineExited, Event, Generate, Hello, Load, Note, Step
+from localspec.errors import EngineDiedError, LocalspecError, NotFoundError, UsageError
+from localspec.messages import (
+    Command,
+    EngineExited,
+    Event,
+    Finished,
+    Generate,
+    Hello,
+    Load,
+    Loaded,
+    Note,
+    Spell,
+    Step,
+)
 from localspec.stats.recorder import CHAT_FORMAT, FORMAT, JsonLines
 
 ScreenName = Literal["chat", "compare", "tokens"]
@@ -76,13 +89,9 @@ class Session:
         return self.items[-1].at
 
     @property
-    def system_prompt(self) -> str:
-        """What the first reply's conversation begins with; "" for nothing."""
-        for item in self.items:
-            if isinstance(item.command, Generate):
-                first = item.command.messages[:1]
-                return first[0].content if first and first[0].role == "system" else ""
-        return ""
+    def first(self) -> Generate | None:
+        """The first request for a reply; None where there is none."""
+        return next((item.command for item in self.items if isinstance(item.command, Generate)), None)
 
 
 # --- writing ----------------------------------------------------------------------------------------
@@ -187,6 +196,8 @@ class ChatRecorder:
 class RecordingLink:
     """An `EngineLink` that records what goes through it; the chat goes on where that fails.
 
+    After each reply it has the engine spell the reply's tokens, so that they can be looked at in a replay.
+
     Args:
         link: the engine.
         recorder: the recording.
@@ -196,6 +207,9 @@ class RecordingLink:
         self._link = link
         self._recorder: ChatRecorder | None = recorder
         self._notes: list[Event] = []
+        self._path = ""
+        self._unspelled: set[int] = set()
+        self._spelled: set[int] = set()
 
     @property
     def alive(self) -> bool:
@@ -214,8 +228,9 @@ class RecordingLink:
     def drain(self) -> list[Event]:
         """Every event that has arrived, and once a note where the recording cannot be written."""
         events = self._link.drain()
-        if events:
+        if events and self._recorder is not None:
             self._record(lambda recorder: recorder.arrived(events))
+            self._have_spelled(events)
         notes, self._notes = self._notes, []
         return [*events, *notes]
 
@@ -246,13 +261,31 @@ class RecordingLink:
         self._record(lambda recorder: recorder.close())
         self._recorder = None
 
+    def _have_spelled(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case Loaded(info=info) if info.path != self._path:
+                    self._path = info.path
+                    self._unspelled, self._spelled = set(), set()
+                case Step(tokens=tokens, refused=refused):
+                    self._unspelled |= {token.id for token in tokens} | set(refused)
+                case Finished() if self._unspelled - self._spelled:
+                    wanted = tuple(sorted(self._unspelled - self._spelled))
+                    self._spelled |= self._unspelled
+                    self._unspelled = set()
+                    with contextlib.suppress(EngineDiedError):
+                        self.send(Spell(self._path, wanted))
+
     def _record(self, write: Callable[[ChatRecorder], None]) -> None:
-        if self._recorder is None:
+        recorder = self._recorder
+        if recorder is None:
             return
         try:
-            write(self._recorder)
+            write(recorder)
         except LocalspecError as error:
             self._recorder = None
+            with contextlib.suppress(LocalspecError):
+                recorder.close()
             self._notes.append(Note(f"{error} The chat goes on without it."))
 
 

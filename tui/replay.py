@@ -132,11 +132,13 @@ class ReplayApp(LocalspecApp):
 
 def launch_of(session: Session, theme: str | None = None) -> Launch:
     """How the app is started to play a session."""
-    load = session.load
+    load, first = session.load, session.first
+    system = [turn.content for turn in first.messages if turn.role == "system"] if first else []
     return Launch(
         files=WantedFiles(Resolved(load.name, Path(load.path), None), load.options),
-        sampling=SamplingParams(),
-        system_prompt=session.system_prompt or None,
+        sampling=first.sampling if first else SamplingParams(),
+        system_prompt=system[0] if system else None,
+        max_tokens=first.max_tokens if first else None,
         conversation="new",
         theme=theme,
         private=True,

@@ -118,7 +118,7 @@ class Player:
     async def _repeat(self, index: int, command: Played) -> None:
         """Have the app send what was sent then."""
         try:
-            if self._engine.met(command):
+            if await self._sent_by_itself(command):
                 return
             match command:
                 case Generate(trial=None):
@@ -141,9 +141,24 @@ class Player:
         finally:
             self._engine.passed(command)
 
+    async def _sent_by_itself(self, command: Played) -> bool:
+        """Whether the app sends a command without being told, now that it hears what was said before it."""
+        engine, chat = self._engine, self._screen.chat
+        if isinstance(command, Generate) or isinstance(self._app.screen, CompareScreen):
+            # Once it is ready it waits for the user; without an engine it does too.
+            sent = [False]
+
+            def settled() -> bool:
+                sent[0] = engine.met(command)
+                return sent[0] or chat.ready or not engine.alive
+
+            await self._until(settled)
+            return sent[0]
+        return engine.met(command)
+
     async def _ask(self, command: Generate) -> None:
         chat = self._screen.chat
-        if not await self._until(lambda: chat.ready) or not command.messages:
+        if not chat.ready or not command.messages:
             return
         *before, last = (one for one in command.messages if one.role != "system")
         said = [one for one in chat.conversation.history() if one.role != "system"]
@@ -158,7 +173,8 @@ class Player:
         prompt.text = text
         if not math.isinf(self.speed):
             await asyncio.sleep(min(TYPED_S / self.speed, TYPED_S))
-        self._screen.on_prompt_sent(Prompt.Sent(text))
+        prompt.text = ""
+        chat.submit(text)
 
     def _open(self, turns: list[ChatMessage]) -> None:
         """Show a conversation of `turns`: another one was opened then, or a branch of it."""
@@ -194,8 +210,7 @@ class Player:
         """Begin the comparison, or the round of one, whose first command is at `index`."""
         screen = self._app.screen
         prompt, ways = self._comparison_at(index)
-        ready = await self._until(lambda: self._screen.chat.ready)
-        if not ready or not isinstance(screen, CompareScreen) or screen.comparison.running:
+        if not isinstance(screen, CompareScreen) or screen.comparison.running:
             return
         comparison = screen.comparison
         same = comparison.prompt == prompt and all(way in comparison.contenders for way in ways)
@@ -205,7 +220,8 @@ class Player:
         for side, way in enumerate(ways):
             comparison.choose(side, way)
         screen.query_one("#question", Prompt).text = prompt
-        screen.on_prompt_sent(Prompt.Sent(prompt))
+        comparison.start(prompt)
+        screen.follow()
 
     def _comparison_at(self, index: int) -> tuple[str, list[Contender]]:
         """The message that was answered two ways from `index` on, and the ways in their order."""
