@@ -35,3 +35,10 @@ def fetching(monkeypatch: pytest.MonkeyPatch) -> Fetching:
     monkeypatch.setattr("tui.downloads.pull", tap.pull)
     monkeypatch.setattr("localspec.model_files.pull", tap.pull)
     return tap
+
+
+@pytest.fixture(autouse=True)
+def no_clipboard_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests copy shall not get into the clipboard of whoever runs them."""
+    monkeypatch.setattr("tui.clipboard.program", lambda environment=None: None)
+    monkeypatch.setattr("tui.clipboard.terminal_takes_text", lambda environment=None: True)

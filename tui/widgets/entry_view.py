@@ -85,6 +85,7 @@ class EntryView(ScrollView, can_focus=False):
 
     def to_start(self) -> None:
         """Bring the very first row into view."""
+        self._following = False
         if self._drawn.first:
             self._drawn.at_start()
             self._draw_all()
@@ -174,7 +175,7 @@ class EntryView(ScrollView, can_focus=False):
             del self._cache[y]
         self.virtual_size = Size(self._width, len(self._drawn.lines))
         self._scroll_update(self.virtual_size)
-        if following:
+        if following and self._drawn.whole_end:
             self.to_end()
         top = start - self.scroll_offset.y
         height = self.size.height

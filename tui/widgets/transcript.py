@@ -158,10 +158,13 @@ class Transcript(EntryView):
         else:
             top = self.scroll_offset.y
             edge = top + self.size.height - 1 if direction < 0 else top
-            index, _ = self._drawn.place_of(min(max(edge, 0), max(len(self._drawn.lines) - 1, 0)))
+            index, row = self._drawn.place_of(min(max(edge, 0), max(len(self._drawn.lines) - 1, 0)))
             entries = self._drawn.entries
-            above = sum(isinstance(entry, Question | Answer) for entry in entries[: index + 1])
-            number = above - 1 if direction < 0 else len(messages) if self.at_end else above
+            number = sum(isinstance(entry, Question | Answer) for entry in entries[: index + 1])
+            if direction < 0 or row == 0:
+                number -= 1
+            elif self.at_end:
+                number = len(messages)
         if not messages or number >= len(messages):
             self.deselect()
             self.to_end()
