@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -63,6 +64,13 @@ def log_dir() -> Path:
     import platformdirs
 
     return platformdirs.user_log_path(APP, appauthor=False)
+
+
+def engine_log() -> Path:
+    """File of the engine's log; its folder is made where that can be: a chat can do without."""
+    with contextlib.suppress(OSError):
+        log_dir().mkdir(parents=True, exist_ok=True)
+    return log_dir() / "engine.log"
 
 
 def ensure(folder: Path) -> Path:

@@ -148,7 +148,7 @@ def run_chat(launch: Launch, *, link: EngineLink | None = None, store: Store | N
     """
     kept = store or Store(private=launch.private)
     try:
-        engine = link or EngineClient(log_path=paths.ensure(paths.log_dir()) / "engine.log")
+        engine = link or EngineClient(log_path=paths.engine_log())
         app = LocalspecApp(launch, engine, kept)
         try:
             app.run()

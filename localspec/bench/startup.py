@@ -23,7 +23,7 @@ from localspec.messages import (
     MemoryChanged,
     MemoryUse,
 )
-from localspec.paths import ensure, log_dir
+from localspec.paths import engine_log
 from localspec.types import ChatMessage, EngineOptions, SamplingParams
 
 PROMPT = "Name three things that float on water, and say in one sentence why they do."
@@ -87,7 +87,7 @@ def compare_startup(
     Raises:
         StorageError: the folder of logs cannot be used.
     """
-    make = connect or _engines(ensure(log_dir()) / "engine.log")
+    make = connect or _engines(engine_log())
     starts: dict[str, list[_Start]] = {draft: [] for draft in options_by_draft}
     notes: dict[str, str] = {}
     # The first turn is the one that does not count, and only one drafter takes it.

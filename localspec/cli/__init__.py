@@ -132,4 +132,5 @@ def main() -> None:
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return f"Cannot write the output ({error.strerror}); free some space there and run it again."
-    return f"internal error ({type(error).__name__}: {error}); run it again with --debug to see where."
+    what = f"internal error ({type(error).__name__}: {error})"
+    return f"{what}; run it again with LOCALSPEC_DEBUG=1 to see where."

@@ -156,7 +156,9 @@ def show(
         }
     )
     if family is None and not facts["fetched"]:
-        typer.echo(f"Not fetched yet: `localspec models pull {name}`.", err=True)
+        entry = registry.find_entry(name)
+        gone = f"Its file is gone: there is no {entry.sources[0]}; `localspec models rm {name}` forgets it."
+        typer.echo(gone if entry.is_local else f"Not fetched yet: `localspec models pull {name}`.", err=True)
 
 
 def _of_family(family: Family) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from localspec.messages import (
 )
 from localspec.model_files import draft_label, file_of, resolve_drafts, with_files
 from localspec.models.progress import PullProgress
-from localspec.paths import ensure, log_dir
+from localspec.paths import engine_log
 from localspec.recording import ChatRecorder, RecordingLink
 from localspec.settings import fresh_seed
 from localspec.stats.metrics import Tally
@@ -318,7 +318,7 @@ def run_plain(
             tell(f"note: {store.notice}")
         dialogue = Dialogue(store, plan.model.name, plan.system, lambda text: tell(f"localspec: {text}"))
         going_on = dialogue.open(opened)
-        client = EngineClient(log_path=ensure(log_dir()) / "engine.log")
+        client = EngineClient(log_path=engine_log())
         link: EngineClient | RecordingLink = client
         if record is not None:
             about = {"model": plan.model.name, "draft": draft_label(plan.engine.draft.spec)}

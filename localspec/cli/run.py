@@ -63,9 +63,9 @@ def run(
     """
     # First of all: the engine's process loads its libraries while the rest is read and checked here.
     from localspec.client import EngineClient
-    from localspec.paths import ensure, log_dir
+    from localspec.paths import engine_log
 
-    client = EngineClient(log_path=ensure(log_dir()) / "engine.log")
+    client = EngineClient(log_path=engine_log())
     client.start()
     reply = None
     try:

@@ -75,6 +75,7 @@ class ReplyStream:
         self._status = StatusLine(wanted=status)
         self._last = "\n"
         self._streamed = 0
+        self._loading = ""
 
     def answer(self, load: Load | None, request: Generate) -> Reply:
         """The finished reply; after one Ctrl+C its `finish_reason` is "cancelled".
@@ -98,13 +99,14 @@ class ReplyStream:
 
     def _follow(self, load: Load | None, request: Generate, interrupts: list[int]) -> Reply:
         asked, cancelled = load is None, False
+        self._loading = load.name if load else ""
         self._send(load or request)
         while True:
             for event in self._client.events(timeout=POLL_S):
                 if isinstance(event, Loaded) and not asked:
                     self._because(event.info.speculation_reason)
                     self._send(request)
-                    asked = True
+                    asked, self._loading = True, ""
                 elif isinstance(event, Finished):
                     # What was held back, for a stop string or half a character, when the reply was cut.
                     self._status.clear()
@@ -147,6 +149,11 @@ class ReplyStream:
         elif isinstance(event, EngineExited):
             # What follows the reason speaks of a chat that goes on.
             reason = event.message.rstrip(".").partition("; the next message")[0]
+            if self._loading:
+                reason += f" while it was loading {self._loading}"
+                raise EngineDiedError(
+                    f"{reason}; its file may be damaged: fetch it again, or choose another."
+                )
             raise EngineDiedError(f"{reason}; the reply is incomplete, run the command again.")
 
     def _because(self, reason: str) -> None:

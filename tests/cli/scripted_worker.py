@@ -79,6 +79,8 @@ class Worker:
             return
         if self.scenario == "load-hangs":
             return
+        if self.scenario == "load-aborts":
+            os.kill(os.getpid(), signal.SIGABRT)
         self.emit(messages.LoadProgress(0.5, "weights"))
         info = messages.ModelInfo(
             path=command.path,

@@ -55,7 +55,7 @@ def test_a_home_that_cannot_be_written_is_one_sentence(localspec: Command, tmp_p
     home = tmp_path / "file" / "home"
     done = localspec("run", "Hi", LOCALSPEC_HOME=str(home))
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.decode().count("\n") == 1
+    assert done.stderr.decode().count("localspec: ") == 1
     assert str(home) in done.stderr.decode()
 
 

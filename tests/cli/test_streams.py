@@ -70,6 +70,15 @@ def test_an_engine_that_gave_up_is_one_sentence(scripted: Command, tiny_gguf: Pa
     )
 
 
+def test_an_engine_that_gave_up_on_a_model_says_so(scripted: Command, tiny_gguf: Path) -> None:
+    done = scripted("load-aborts", "run", "Hi", "--model", str(tiny_gguf))
+    assert done.returncode == 1
+    assert (
+        b"while it was loading tiny; its file may be damaged: fetch it again, or choose another."
+        in done.stderr
+    )
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_an_ignored_signal_stays_ignored(tiny_gguf: Path, number: signal.Signals) -> None:
     command = scripted_command("endless", "run", "Hi", "--model", str(tiny_gguf))
