@@ -60,11 +60,15 @@ class Attachments:
         pattern = self._pattern()
         whole = pattern.sub(lambda match: self._texts[match.group()], text) if pattern else text
         if whole != text:
-            self._forms[whole] = text
-            self._forms.move_to_end(whole)
-            while len(self._forms) > KEPT_FORMS:
-                self._forms.popitem(last=False)
+            self.remember(whole, text)
         return whole
+
+    def remember(self, whole: str, written: str) -> None:
+        """A message that comes back as it was written; the oldest ones do so no more."""
+        self._forms[whole] = written
+        self._forms.move_to_end(whole)
+        while len(self._forms) > KEPT_FORMS:
+            self._forms.popitem(last=False)
 
     def collapsed(self, whole: str) -> str:
         """A message as it can be edited: with the chips that it was sent with, or as one where it is long."""

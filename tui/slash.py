@@ -12,7 +12,7 @@ from localspec.chat.rows import SEEDS
 from localspec.chat.store import Store
 from localspec.errors import LocalspecError, UsageError
 from tui.chat import Chat
-from tui.exporting import write_export
+from tui.exporting import ExportKind, write_export
 from tui.keys import SLASH_COMMANDS, Action
 
 _WRITTEN = re.compile(r"/([A-Za-z]\w*)(?:\s+(.*))?", re.DOTALL)
@@ -118,8 +118,9 @@ class Commands:
         return f"Speculation: {'on' if self._chat.state.wanted else 'off'}."
 
     def _export(self, text: str) -> str:
-        kind = text or "md"
-        if kind != "md" and kind != "json":
+        kinds: dict[str, ExportKind] = {"": "md", "md": "md", "json": "json"}
+        kind = kinds.get(text.lower())
+        if kind is None:
             raise UsageError("A chat is written as Markdown or as JSON: /export md or /export json.")
         number = self._chat.conversation.id
         tree = self._store.tree(number) if number is not None else None

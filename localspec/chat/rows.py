@@ -33,16 +33,16 @@ class Wishes:
     def of(cls, text: str) -> Wishes:
         """Wishes as they were kept; what cannot be used is left out."""
         try:
-            kept = json.loads(text)
+            found = json.loads(text)
         except (ValueError, RecursionError):
-            kept = None
-        kept = kept if isinstance(kept, dict) else {}
+            found = None
+        kept: dict[str, Any] = found if isinstance(found, dict) else {}
         temperature, seed, think = (kept.get(name) for name in ("temperature", "seed", "think"))
-        warm = _is_number(temperature) and temperature >= 0
-        seeded = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < SEEDS
+        warm = isinstance(temperature, int | float) and not isinstance(temperature, bool)
+        seeded = isinstance(seed, int) and not isinstance(seed, bool)
         return cls(
-            float(temperature) if warm else None,
-            seed if seeded else None,
+            float(temperature) if warm and 0 <= temperature < float("inf") else None,
+            seed if seeded and 0 <= seed < SEEDS else None,
             think if isinstance(think, bool) else None,
         )
 
@@ -50,10 +50,6 @@ class Wishes:
     def kept(self) -> str:
         """A JSON object of those that there are."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value < float("inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
 from tui.widgets.panel import LiveLine, LivePanel
 from tui.widgets.prompt import Prompt
 from tui.widgets.rows import Rows
+from tui.widgets.suggestions import Suggestions
 from tui.widgets.transcript import Transcript
 
 HISTORY = 200
@@ -74,6 +75,7 @@ class ChatScreen(ReadingScreen):
                 yield Transcript(id="transcript")
                 yield LiveLine(id="line")
                 yield ActivityBar(id="activity")
+                yield Suggestions(id="suggestions")
                 yield Prompt(id="prompt")
             yield LivePanel(id="panel")
         yield KeyBar(self._press, id="keys")
@@ -81,6 +83,7 @@ class ChatScreen(ReadingScreen):
 
     def on_mount(self) -> None:
         """Open the conversation and, once there is something to see, start the engine."""
+        self.prompt.suggest_in(self.query_one("#suggestions", Suggestions))
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.app import SuspendNotSupported
 from textual.screen import Screen
 
 from localspec.chat.store import Store
@@ -9,7 +10,9 @@ from localspec.errors import LocalspecError
 from localspec.text import printable
 from tui.bridge import Bridge
 from tui.chat import Chat, Submission
+from tui.editor import edited
 from tui.keys import Action
+from tui.mentions import with_files
 from tui.slash import Commands, written_command
 from tui.widgets.bars import ActivityBar
 from tui.widgets.prompt import Prompt
@@ -35,33 +38,34 @@ class ComposingScreen(Screen[None]):
     # --- messages and commands ----------------------------------------------------------------------
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
-        """Send what the user wrote, or keep it until it can be sent."""
-        if self.chat.branches.editing is not None:
-            trouble = self._too_long(event.text) or self.chat.branches.send(event.text)
-            if not trouble:
-                self.prompt.end_editing()
-            self.said(trouble)
-            return
+        """Send what the user wrote, or keep it until it can be sent; or do what it says."""
+        editing = self.chat.branches.editing is not None
         try:
-            command = written_command(event.written)
+            command = None if editing else written_command(event.written)
+            text = with_files(event.text, event.written) if command is None else event.text
         except LocalspecError as error:
-            self.hint(str(error))
+            self.hint(printable(str(error)))
             return
         if command is not None:
             self.prompt.take()
             self.prompt.remember(event.written)
             self.run_command(*command)
             return
-        trouble = self._too_long(event.text)
+        trouble = self._too_long(text) or (self.chat.branches.send(text) if editing else self._submit(text))
+        self.said(trouble)
         if trouble:
-            self.hint(trouble)
             return
-        outcome = self.chat.submit(event.text)
-        if outcome is Submission.REFUSED:
-            self.hint("One message is waiting already; esc takes it back.")
-            return
-        self.prompt.take()
-        self.said()
+        if text != event.text:
+            self.prompt.sent_as(event.written, text)
+        if editing:
+            self.prompt.remember(text)
+            self.prompt.end_editing()
+        else:
+            self.prompt.take()
+
+    def _submit(self, text: str) -> str:
+        refused = self.chat.submit(text) is Submission.REFUSED
+        return "One message is waiting already; esc takes it back." if refused else ""
 
     def _too_long(self, text: str) -> str:
         """Why a message cannot fit into the context, whatever it is made of."""
@@ -98,6 +102,22 @@ class ComposingScreen(Screen[None]):
             self.hint(f"Send or delete what is written first; then /{name} can be written.")
             return
         self.prompt.write(f"/{name} ")
+
+    def action_open_editor(self) -> None:
+        """Write the message in the user's own editor; the app waits meanwhile."""
+        text, trouble = self.prompt.whole, ""
+        try:
+            with self.app.suspend():
+                # What is raised in here would leave the terminal to nobody.
+                try:
+                    text = edited(text)
+                except LocalspecError as error:
+                    trouble = str(error)
+        except SuspendNotSupported:
+            trouble = "An editor cannot have this terminal."
+        if not trouble:
+            self.prompt.write(text)
+        self.said(printable(trouble))
 
     # --- versions of messages -----------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from tui.attachments import Attachments, is_long
+from tui.completion import suggestions_for
+from tui.widgets.suggestions import Suggestions
 
 
 class Prompt(TextArea):
@@ -44,6 +46,8 @@ class Prompt(TextArea):
         self._draft = ""
         self._aside: str | None = None
         self._attachments = Attachments()
+        self._suggestions: Suggestions | None = None
+        self._typed = False
 
     # --- its text -----------------------------------------------------------------------------------
 
@@ -55,6 +59,10 @@ class Prompt(TextArea):
     def whole_of(self, text: str) -> str:
         """A text that was written here, with what its chips stand for."""
         return self._attachments.expanded(text)
+
+    def sent_as(self, written: str, whole: str) -> None:
+        """What was written here went out as `whole`, and comes back as it was written."""
+        self._attachments.remember(whole, written)
 
     def set_history(self, texts: Sequence[str]) -> None:
         """What the up key brings back, oldest first."""
@@ -108,6 +116,11 @@ class Prompt(TextArea):
         self.insert("\n")
 
     async def _on_key(self, event: events.Key) -> None:
+        if self._suggest_key(event.key):
+            event.stop()
+            event.prevent_default()
+            return
+        self._typed = event.is_printable or event.key == "backspace"
         if event.key == "enter":
             event.stop()
             event.prevent_default()
@@ -115,6 +128,46 @@ class Prompt(TextArea):
                 self.post_message(self.Sent(self.whole, self.text))
             return
         await super()._on_key(event)
+
+    # --- suggestions --------------------------------------------------------------------------------
+
+    def suggest_in(self, suggestions: Suggestions) -> None:
+        """Show there what a command or a path could go on as."""
+        self._suggestions = suggestions
+
+    def on_text_area_changed(self) -> None:
+        """Suggest after a key; what comes into the prompt in another way is no beginning of a word."""
+        if self._suggestions is None:
+            return
+        row, column = self.cursor_location
+        line = self.document[row][:column]
+        self._suggestions.offer(suggestions_for(line, first=row == 0) if self._typed else ())
+        self._typed = False
+
+    def _suggest_key(self, key: str) -> bool:
+        """Whether a key was the suggestions'."""
+        suggestions = self._suggestions
+        chosen = suggestions.chosen if suggestions is not None else None
+        if suggestions is None or chosen is None:
+            return False
+        match key:
+            case "up" | "down":
+                suggestions.move(-1 if key == "up" else 1)
+            case "escape":
+                suggestions.offer(())
+            case "tab":
+                self._complete(chosen.start, chosen.text)
+            case "enter" if suggestions.moved:
+                self._complete(chosen.start, chosen.text)
+            case _:
+                return False
+        return True
+
+    def _complete(self, start: int, text: str) -> None:
+        row, column = self.cursor_location
+        # A folder is gone on with.
+        self._typed = text.endswith("/")
+        self.replace(text, (row, start), (row, column), maintain_selection_offset=False)
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
