@@ -27,6 +27,7 @@ class Branches:
     def __init__(self, chat: Chat, view: View) -> None:
         self._chat, self._view = chat, view
         self._edited: tuple[Conversation, int] | None = None
+        self._switched: tuple[Conversation, int, int] | None = None
 
     @property
     def editing(self) -> int | None:
@@ -96,19 +97,25 @@ class Branches:
         """Show another version of a message, with what follows it.
 
         Args:
-            index: of a message with versions, None for the newest.
+            index: of a message with versions, None for the one that was switched last, else the newest.
             step: 1 for the next younger one, -1 for the next older one.
         """
         if self._chat.replying:
             return REPLYING
-        messages = self._chat.conversation.messages
+        conversation = self._chat.conversation
+        messages = conversation.messages
+        if index is None and self._switched is not None:
+            before, place, count = self._switched
+            # Until something else is said.
+            index = place if before is conversation and count == len(messages) else None
         several = [place for place, one in enumerate(messages) if one.versions > 1]
         place = several[-1] if index is None and several else index
         if place is None or place >= len(messages) or messages[place].versions < 2:
             return "There are no other versions; ctrl+r makes a reply again, ctrl+t edits a message."
-        if not self._chat.conversation.switch(place, step):
+        if not conversation.switch(place, step):
             return f"This is the {'newest' if step > 0 else 'first'} version."
         self.leave()
+        self._switched = (conversation, place, len(conversation.messages))
         self._view.show_conversation()
         return ""
 

@@ -14,10 +14,11 @@ _PATH = re.compile(r'(?:^|(?<=\s))@("?)([^"\n]*)$')
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Text that could take the place of the line from column `start` on, and what is said about it."""
+    """Text that could take the place of the line from column `start` on; how it is shown, and explained."""
 
     start: int
     text: str
+    shown: str
     about: str = ""
 
 
@@ -32,7 +33,12 @@ def suggestions_for(line: str, *, first: bool) -> list[Suggestion]:
     if command is not None:
         name = command.group(1).lower()
         return [
-            Suggestion(0, f"/{action.slash} " if action.argument else f"/{action.slash}", action.title)
+            Suggestion(
+                0,
+                f"/{action.slash} " if action.argument else f"/{action.slash}",
+                action.written,
+                action.title,
+            )
             for action in SLASH_COMMANDS.values()
             if action.slash.startswith(name) and action.slash != name
         ]
@@ -42,7 +48,9 @@ def suggestions_for(line: str, *, first: bool) -> list[Suggestion]:
     quote, begun = mention.groups()
     if not quote and re.search(r"\s", begun):
         return []
-    return [Suggestion(mention.start(), _mention(path)) for path in path_completions(begun) if path != begun]
+    return [
+        Suggestion(mention.start(), _mention(path), path) for path in path_completions(begun) if path != begun
+    ]
 
 
 def _mention(path: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from localspec.chat.rows import SEEDS
+from localspec.chat.rows import HOTTEST, SEEDS
 from localspec.chat.store import Store
 from localspec.errors import LocalspecError, UsageError
 from tui.chat import Chat
@@ -76,7 +75,7 @@ class Commands:
                 value = None if text == OWN else float(text)
             except ValueError:
                 value = -1.0
-            if value is not None and not (0 <= value < math.inf):
+            if value is not None and not (0 <= value < HOTTEST):
                 raise UsageError(
                     "A temperature is a number from 0 up, such as /temp 0.7; /temp - gives it up."
                 )

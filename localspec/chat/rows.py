@@ -14,6 +14,9 @@ STATUSES: tuple[str, ...] = get_args(Status)
 
 TITLE_LENGTH = 60
 
+HOTTEST = 1e6
+"""Temperatures are lower than this."""
+
 SEEDS = 2**63
 """Seeds are smaller than this."""
 
@@ -37,19 +40,26 @@ class Wishes:
         except (ValueError, RecursionError):
             found = None
         kept: dict[str, Any] = found if isinstance(found, dict) else {}
-        temperature, seed, think = (kept.get(name) for name in ("temperature", "seed", "think"))
-        warm = isinstance(temperature, int | float) and not isinstance(temperature, bool)
-        seeded = isinstance(seed, int) and not isinstance(seed, bool)
-        return cls(
-            float(temperature) if warm and 0 <= temperature < float("inf") else None,
-            seed if seeded and 0 <= seed < SEEDS else None,
-            think if isinstance(think, bool) else None,
-        )
+        return cls(_temperature(kept.get("temperature")), _seed(kept.get("seed")), _switch(kept.get("think")))
 
     @property
     def kept(self) -> str:
         """A JSON object of those that there are."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+
+
+def _temperature(value: Any) -> float | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and 0 <= value < HOTTEST else None
+
+
+def _seed(value: Any) -> int | None:
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return value if number and 0 <= value < SEEDS else None
+
+
+def _switch(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from localspec.messages import Generate
 from tests.tui.helpers import Running, running
 from tests.tui.scripted import ScriptedEngine
@@ -11,9 +13,13 @@ async def said(app: Running, *questions: str) -> None:
     """Ask, and wait for each reply."""
     await app.ready()
     for text in questions:
-        count = len(asked(app))
+        wanted = len(asked(app)) + 1
         await app.send(text)
-        await app.until(lambda count=count: len(asked(app)) > count and app.chat.ready)
+        await app.until(partial(answered, app, wanted))
+
+
+def answered(app: Running, count: int) -> bool:
+    return len(asked(app)) == count and app.chat.ready
 
 
 def asked(app: Running) -> list[list[str]]:
@@ -49,6 +55,28 @@ async def test_a_reply_is_made_again_and_both_can_be_seen() -> None:
         kept = app.store.siblings(app.chat.conversation.messages[1].row_id or 0)
         assert [row.content for row in kept] == ["first reply", "second reply"]
         assert all(row.stats for row in kept)
+
+
+async def test_going_between_versions_stays_at_the_message_that_was_chosen() -> None:
+    async with running(ScriptedEngine(["A1", "A1 other", "A2", "A2 other"])) as app:
+        await said(app, "Q1")
+        await app.pilot.press("ctrl+r")
+        await app.until(partial(answered, app, 2))
+        await said(app, "Q2")
+        await app.pilot.press("ctrl+r")
+        await app.until(partial(answered, app, 4))
+        assert shown(app) == ["Q1", "A1 other", "Q2", "A2 other"]
+        # With none selected it is the last one; with the first reply selected, that one, there and back.
+        await app.pilot.press("alt+left")
+        assert shown(app)[-1] == "A2"
+        while app.transcript.selected != 1:
+            await app.pilot.press("alt+up")
+        await app.pilot.press("alt+left")
+        assert shown(app) == ["Q1", "A1"]
+        await app.pilot.press("alt+right")
+        assert shown(app) == ["Q1", "A1 other", "Q2", "A2 other"]
+        await app.pilot.press("alt+left")
+        assert shown(app) == ["Q1", "A1"]
 
 
 async def test_another_drafter_and_seed_are_those_of_now_and_a_fixed_seed_is_said() -> None:

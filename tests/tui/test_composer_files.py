@@ -143,10 +143,10 @@ async def test_tab_completes_and_arrows_choose() -> None:
     async with running() as app:
         await app.ready()
         await app.pilot.press("at")
-        assert suggested(app) == ["@notes.md", "@src/"]
+        assert suggested(app) == ["notes.md", "src/"]
         await app.pilot.press("down", "tab")
         assert app.prompt.text == "@src/"
-        await app.until(lambda: suggested(app) == ['@"src/a', "@src/app.py"])
+        await app.until(lambda: suggested(app) == ["src/a", "src/app.py"])
         await app.pilot.press("a", "p", "tab")
         assert app.prompt.text == "@src/app.py "
         await app.pilot.pause()

@@ -64,7 +64,7 @@ class Suggestions(Rows):
         one = self._all[place]
         marked = place == self._at
         row: list[tuple[str, str]] = [("› " if marked else "  ", "accent")]
-        row.append((one.text.strip().ljust(TEXT_COLUMNS), "value" if marked else "muted"))
+        row.append((one.shown.ljust(TEXT_COLUMNS), "value" if marked else "muted"))
         if one.about:
             row.append((f" {one.about}", "muted"))
         if marked:
