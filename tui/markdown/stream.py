@@ -9,6 +9,7 @@ from typing import Any
 from tui.markdown.code import GrowingCode, code_label, label_row
 from tui.markdown.lines import BLANK, Line
 from tui.markdown.parse import Block, number_of, parse
+from tui.markdown.plain import GrowingText
 from tui.markdown.render import MarkdownRenderer
 
 # A last line of dashes or backticks alone is not decided yet: shown at once, "-" would turn the line above
@@ -16,12 +17,22 @@ from tui.markdown.render import MarkdownRenderer
 _UNDECIDED = re.compile(r"(?:^|\n)[ \t]*(?:[-=]+|`{1,2})[ \t]*$")
 
 
+LARGE = 6000
+"""Characters of the last block (a huge table, say) from which on it is not drawn again with every piece."""
+
+GROWTH = 1.5
+"""A large block is drawn again when it is so many times as long; until then, what is new follows as it is."""
+
+HUGE = 60_000
+"""Characters from which on it is not drawn again before its end: that would take a good part of a second."""
+
+
 class MarkdownStream:
     """Rows of Markdown that grows at its end.
 
     `lines` always holds all rows. What is already final is never parsed or drawn again, so the cost of
-    `append` does not depend on the length of the reply. After `finish` the rows are those that
-    `MarkdownRenderer.render` gives for the whole source, whatever the pieces were.
+    `append` does not depend on the length of the reply, and hardly on that of its last block. After `finish`
+    the rows are those that `MarkdownRenderer.render` gives for the whole source, whatever the pieces were.
     """
 
     def __init__(self, renderer: MarkdownRenderer) -> None:
@@ -32,6 +43,9 @@ class MarkdownStream:
         self._final: list[Line] = []
         self._head: Block | None = None
         self._code: GrowingCode | None = None
+        self._open: list[Line] = []
+        self._open_length = 0
+        self._plain: GrowingText | None = None
         self.lines: list[Line] = []
 
     @property
@@ -42,10 +56,16 @@ class MarkdownStream:
     def append(self, text: str) -> int:
         """Add text; returns the index of the first row that may have changed."""
         self._source += text
+        length = len(self._source) - self._tail_start
+        if self._code is None and self._is_dear(length):
+            self.lines = self._final + self._open + self._rest()
+            return len(self._final) + len(self._open)
         changed = len(self._final)
         tail = _UNDECIDED.sub("", self._source[self._tail_start :])
-        open_rows = self._draw(tail)
-        self.lines = self._final + open_rows
+        self._open = self._draw(tail)
+        self._open_length = len(self._source) - self._tail_start
+        self._plain = None
+        self.lines = self._final + self._open
         return changed
 
     def finish(self) -> int:
@@ -59,6 +79,17 @@ class MarkdownStream:
                 break
             same += 1
         return same
+
+    def _is_dear(self, length: int) -> bool:
+        """Whether to draw the last block, of so many characters, again costs more than it is worth."""
+        drawn = self._open_length
+        return drawn > LARGE and (length < drawn * GROWTH or drawn > HUGE)
+
+    def _rest(self) -> list[Line]:
+        """Rows of what follows the part of the last block that is drawn."""
+        if self._plain is None:
+            self._plain = GrowingText(self._renderer.styles.dim, self._renderer.width)
+        return self._plain.rows(self._source[self._tail_start + self._open_length :])
 
     def _draw(self, tail: str) -> list[Line]:
         """Rows of the part that is not final; moves the border of what is."""

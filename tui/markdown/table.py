@@ -1,4 +1,8 @@
-"""Tables, as wide as their text and never wider than the room there is."""
+"""Tables, as wide as their text and never wider than the room there is.
+
+A table of more columns than there is room for is drawn in bands, one below the other, each with as many
+columns as fit and with the first column before them.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +13,57 @@ from rich.style import Style
 from rich.text import Text
 
 from tui.markdown.inline import inline_text
-from tui.markdown.lines import Line, MarkdownStyles, styled, to_line, wrap
+from tui.markdown.lines import BLANK, Line, MarkdownStyles, styled, to_line, wrap
 
 _BETWEEN = " │ "
 _CROSSING = "─┼─"
+
+_NARROWEST = 8
+"""Cells that a column keeps, where its text has as many."""
 
 
 def table_rows(tokens: Sequence[Token], styles: MarkdownStyles, width: int, base: Style) -> list[Line]:
     """Rows of a table: its head, a rule, its body."""
     table = _cells(tokens, styles, base)
-    columns = len(table[0])
-    widths = _widths(
-        [max(_natural(row[column]) for row in table) for column in range(columns)],
-        width - len(_BETWEEN) * (columns - 1),
-    )
+    natural = [max(_natural(row[column]) for row in table) for column in range(len(table[0]))]
+    rows: list[Line] = []
+    for band in _bands(natural, width):
+        if rows:
+            rows.append(BLANK)
+        rows += _band_rows([[row[column] for column in band] for row in table], natural, band, styles, width)
+    return rows
+
+
+def _band_rows(
+    table: list[list[Text]], natural: list[int], band: list[int], styles: MarkdownStyles, width: int
+) -> list[Line]:
+    widths = _widths([natural[column] for column in band], width - len(_BETWEEN) * (len(band) - 1))
     between = styled(_BETWEEN, styles.dim)
-    rows = []
+    rows: list[Line] = []
     for index, row in enumerate(table):
         rows += _row(row, widths, between)
         if index == 0:
             rule = _CROSSING.join("─" * column for column in widths)
             rows.append(to_line(styled(rule, styles.dim)))
     return rows
+
+
+def _bands(natural: list[int], width: int) -> list[list[int]]:
+    """Columns that are drawn side by side; none is cut to less than `_NARROWEST` cells."""
+    least = [min(max(cells, 1), _NARROWEST) for cells in natural]
+    # The first column tells the rows apart, where it leaves room for others.
+    head = [0] if least[0] + len(_BETWEEN) + _NARROWEST <= width else []
+    bands: list[list[int]] = []
+    band: list[int] = []
+    used = 0
+    for column, cells in enumerate(least):
+        if band and used + len(_BETWEEN) + cells > width and band != head:
+            bands.append(band)
+            band = list(head)
+            used = sum(least[place] for place in band)
+        used += cells + (len(_BETWEEN) if band else 0)
+        band.append(column)
+    return [*bands, band]
 
 
 def _cells(tokens: Sequence[Token], styles: MarkdownStyles, base: Style) -> list[list[Text]]:

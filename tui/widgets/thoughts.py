@@ -9,6 +9,7 @@ from localspec.text import printable
 from tui import figures
 from tui.markdown import Line
 from tui.markdown.lines import indent, styled, to_line, wrap
+from tui.markdown.plain import GrowingText
 from tui.reasoning import Span
 
 PEEK = 2
@@ -34,8 +35,7 @@ class Thought:
     def __init__(self, heading: Style, text: Style, bar: Style, width: int) -> None:
         self._heading, self._style, self._width = heading, text, width
         self._bar = Segment("▎ ", bar)
-        self._final: list[Line] = []
-        self._final_end = 0
+        self._text = GrowingText(text, width - 2)
 
     def rows(self, text: str, span: Span, *, state: str, unfolded: bool) -> list[Line]:
         """All rows; the first is the heading.
@@ -51,16 +51,8 @@ class Thought:
             words += KEY
         first = [to_line(row, glue) for row, glue in wrap(styled(words, self._heading), self._width)]
         if unfolded:
-            return [*first, *self._whole(text.lstrip("\n"))]
+            return [*first, *self._barred(self._text.rows(printable(text.lstrip("\n"))))]
         return [*first, *self._peek(text)] if state == "thinking" else first
-
-    def _whole(self, text: str) -> list[Line]:
-        end = text.rfind("\n") + 1
-        if end > self._final_end:
-            self._final += self._wrapped(text[self._final_end : end - 1])
-            self._final_end = end
-        rest = text[self._final_end :]
-        return [*self._final, *self._wrapped(rest)] if rest.strip() else list(self._final)
 
     def _peek(self, text: str) -> list[Line]:
         end = text.rstrip()
@@ -73,8 +65,10 @@ class Thought:
         return rows[-PEEK:]
 
     def _wrapped(self, text: str) -> list[Line]:
-        rows = wrap(styled(printable(text), self._style), max(self._width - 2, 1))
-        return indent((to_line(row, glue) for row, glue in rows), self._bar, self._bar, decoration=True)
+        return self._barred(GrowingText(self._style, self._width - 2).rows(printable(text)))
+
+    def _barred(self, rows: list[Line]) -> list[Line]:
+        return indent(rows, self._bar, self._bar, decoration=True)
 
 
 def heading(span: Span, state: str, *, unfolded: bool) -> str:
