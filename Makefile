@@ -2,6 +2,7 @@
 # make test   the whole test suite                               make test ARGS="tests/cli -k json"
 # make bench  docs/RESULTS.md and its pictures, anew             make bench ARGS="--model qwen3 --peers all"
 # make check  format, lint, types, layering
+# make screenshots  docs/pictures from a recorded chat           make screenshots ARGS="--record smollm2"
 # make clean  remove what make made (models and conversations stay)
 #
 # ACCEL=cpu|cuda|rocm|vulkan|metal picks llama.cpp's backend (found out when not given), ACCEL=wheel or wheel-cu124
@@ -22,10 +23,10 @@ GRID := --model smollm2 --files BF16,own --draft ngram --draft-length 2,4,8,auto
 	--prompts-per-task 1,copy=6,chain=6 --parallel 1,2,4,8 --peer-draft Q2_K \
 	--peers "ngram-simple 3/8,ngram-map-k 3/8,ngram-map-k4v 3/8,ngram-mod,ngram-cache,draft-simple 3,eagle3,mtp,dflash,dspark"
 
-.PHONY: help chat test bench check clean env dev python
+.PHONY: help chat test bench check screenshots clean env dev python
 
 help:
-	@sed -n "s/^# //p" Makefile | sed "1,7!d"
+	@sed -n "s/^# //p" Makefile | sed "1,8!d"
 
 chat: env $(VENV)/default-model
 	@$(BIN)/python -m localspec chat $(ARGS)
@@ -47,6 +48,9 @@ check: dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+screenshots: dev
+	@$(BIN)/python scripts/screenshots.py $(ARGS)
 
 env: python
 	@"$(PYTHON)" scripts/setup_env.py --accel "$(ACCEL)"

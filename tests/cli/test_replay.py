@@ -15,7 +15,7 @@ from localspec import messages
 from localspec.errors import StorageError
 from localspec.recording import ChatRecorder, RecordingLink, read_session
 from localspec.stats.recorder import Recorder, read_steps
-from localspec.types import DraftOptions, EngineOptions
+from localspec.types import ChatMessage, DraftOptions, EngineOptions
 from tests.cli.conftest import Command, environment
 from tests.cli.scripted_worker import STATS
 from tests.e2e.terminal import Terminal
@@ -37,7 +37,7 @@ def recording(tmp_path: Path) -> Path:
     link.start()
     link.send(messages.Load(str(tmp_path / "model.gguf"), "scripted"))
     link.drain()
-    link.send(messages.Generate(1, (messages.ChatMessage("user", "Say something."),)))
+    link.send(messages.Generate(1, (ChatMessage("user", "Say something."),)))
     link.drain()
     link.close()
     return path
