@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypeVar
 
 from localspec.chat.rows import ConversationRow, MessageRow, Wishes, title_of
 from localspec.chat.store import Store
 from localspec.errors import StorageError
-from localspec.messages import Reply
-from localspec.stats.metrics import Tally
+from localspec.stats.replies import Parts, partial_stats, reply_stats
 from localspec.types import ChatMessage
 from tui.markdown.fences import last_fence
 
@@ -297,42 +296,6 @@ def _kept(message: Message, row: MessageRow | None) -> Message:
     if row is None:
         return message
     return replace(message, row_id=row.id, version=row.version, versions=row.versions)
-
-
-class Parts(TypedDict):
-    """Who made a reply: model, drafter, rule of verification, and whether that rule is exact."""
-
-    model: str
-    draft: str
-    verify: str
-    exact: bool
-
-
-def reply_stats(reply: Reply, **parts: Unpack[Parts]) -> dict[str, Any]:
-    """What is kept about a finished reply."""
-    return {
-        **parts,
-        "finish_reason": reply.finish_reason,
-        "tokens_per_second": reply.timings.tokens_per_second,
-        "prompt_tokens": reply.timings.prompt_tokens,
-        "cached_tokens": reply.timings.cached_tokens,
-        "generated_tokens": reply.timings.generated_tokens,
-        "time_to_first_token_s": reply.timings.time_to_first_token_s,
-        "acceptance_rate": reply.speculation.acceptance_rate,
-        "acceptance_length": reply.speculation.acceptance_length,
-    }
-
-
-def partial_stats(tally: Tally, **parts: Unpack[Parts]) -> dict[str, Any]:
-    """The same of a reply that the engine never finished."""
-    return {
-        **parts,
-        "finish_reason": "failed",
-        "tokens_per_second": tally.tokens_per_second,
-        "generated_tokens": tally.emitted,
-        "acceptance_rate": tally.acceptance_rate,
-        "acceptance_length": tally.acceptance_length,
-    }
 
 
 def _role(value: str) -> Literal["user", "assistant"]:
