@@ -118,8 +118,7 @@ class Answer(Entry):
         self._append(self._reasoning.answer)
         if not self.growing:
             self._stream.finish()
-        head = self._head(styles)
-        return self._rows([*head, *self._stream.lines], styles)
+        return [*self._head(styles), *self._rows(self._stream.lines, styles)]
 
     def grow(self, thoughts: Thoughts, styles: EntryStyles) -> tuple[int, list[Line]]:
         """Take over what was written since; returns the first row that changed, and all from there on."""
@@ -133,8 +132,7 @@ class Answer(Entry):
         changed = self._append(reasoning.answer)
         if begun:
             return self._head_rows + changed, self._rows(stream.lines[changed:], styles)
-        head = self._head(styles)
-        return 0, self._rows([*head, *stream.lines], styles)
+        return 0, [*self._head(styles), *self._rows(stream.lines, styles)]
 
     def end(self, message: Message) -> None:
         """Make the reply final; it is to be rendered."""
@@ -161,12 +159,14 @@ class Answer(Entry):
             state = "ended" if not open_still else "thinking" if self.growing else "stopped"
             if number == len(self._blocks):
                 bar = styles.markdown.dim
-                self._blocks.append(Thought(styles.thought, styles.thought_text, bar, self._width))
+                margin = Segment(" " * MARGIN)
+                self._blocks.append(Thought(styles.thought, styles.thought_text, bar, self._width, margin))
             if state == "thinking" or text.strip():
                 self._headings.append(len(lines))
                 span = self._span(number)
                 lines += self._blocks[number].rows(text, span, state=state, unfolded=self.unfolded)
-                lines.append(BLANK)
+                if state != "thinking":
+                    lines.append(BLANK)
         self._head_rows = len(lines)
         return lines
 

@@ -29,13 +29,14 @@ class Thought:
         heading: style of its first row.
         text: style of what was thought.
         bar: style of the bar before it.
-        width: cells, at most.
+        width: cells, at most, without the margin.
+        margin: stands before every row.
     """
 
-    def __init__(self, heading: Style, text: Style, bar: Style, width: int) -> None:
+    def __init__(self, heading: Style, text: Style, bar: Style, width: int, margin: Segment) -> None:
         self._heading, self._style, self._width = heading, text, width
-        self._bar = Segment("▎ ", bar)
-        self._text = GrowingText(text, width - 2)
+        self._bar, self._margin = Segment("▎ ", bar), margin
+        self._text = GrowingText(text, width - 2, self._barred)
 
     def rows(self, text: str, span: Span, *, state: str, unfolded: bool) -> list[Line]:
         """All rows; the first is the heading.
@@ -49,9 +50,10 @@ class Thought:
         words = heading(span, state, unfolded=unfolded)
         if state == "thinking" and len(words) + len(KEY) <= self._width:
             words += KEY
-        first = [to_line(row, glue) for row, glue in wrap(styled(words, self._heading), self._width)]
+        rows = wrap(styled(words, self._heading), self._width)
+        first = self._indented([to_line(row, glue) for row, glue in rows])
         if unfolded:
-            return [*first, *self._barred(self._text.rows(printable(text.lstrip("\n"))))]
+            return [*first, *self._text.rows(printable(text.lstrip("\n")))]
         return [*first, *self._peek(text)] if state == "thinking" else first
 
     def _peek(self, text: str) -> list[Line]:
@@ -65,10 +67,13 @@ class Thought:
         return rows[-PEEK:]
 
     def _wrapped(self, text: str) -> list[Line]:
-        return self._barred(GrowingText(self._style, self._width - 2).rows(printable(text)))
+        return GrowingText(self._style, self._width - 2, self._barred).rows(printable(text))
 
     def _barred(self, rows: list[Line]) -> list[Line]:
-        return indent(rows, self._bar, self._bar, decoration=True)
+        return self._indented(indent(rows, self._bar, self._bar, decoration=True))
+
+    def _indented(self, rows: list[Line]) -> list[Line]:
+        return indent(rows, self._margin, self._margin, decoration=True)
 
 
 def heading(span: Span, state: str, *, unfolded: bool) -> str:
