@@ -214,6 +214,7 @@ async def test_keys_of_a_replay(tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, later)))
     async with playing(read_session(file), speed=1.0) as replay:
         assert replay.player.length < 10
+        await replay.until(lambda: replay.chat.ready)
         await replay.pilot.press("space")
         await replay.until(lambda: "paused" in replay.bar)
         position = replay.player.position
