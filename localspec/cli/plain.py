@@ -85,7 +85,10 @@ class Lines:
         if self.typed and sys.stdout.isatty():
             # Lines can be edited then, and earlier ones come back with the up key.
             with contextlib.suppress(ImportError):
-                import readline  # noqa: F401
+                import readline
+
+                # That would be control of the screen.
+                readline.parse_and_bind("set enable-bracketed-paste off")
 
     def next(self) -> str | None:
         """The next line without its end; None at the end of the input.

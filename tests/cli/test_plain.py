@@ -193,8 +193,11 @@ def test_a_model_that_cannot_be_loaded(scripted: Command, tiny_gguf: Path) -> No
     assert "It needs 9 GB" in done.stderr.decode()
 
 
-def test_a_talk_in_a_dumb_terminal(talk: type[Talk], tiny_gguf: Path) -> None:
-    chat = talk("reply", "--model", str(tiny_gguf), NO_COLOR="1")
+@pytest.mark.parametrize("terminal", ["dumb", "xterm-256color"])
+def test_a_talk_in_a_terminal_does_not_control_the_screen(
+    talk: type[Talk], tiny_gguf: Path, terminal: str
+) -> None:
+    chat = talk("reply", "--model", str(tiny_gguf), TERM=terminal, NO_COLOR="1")
     chat.wait_for("/help lists the commands")
     chat.wait_for("> ")
     chat.type("one\n")
