@@ -105,9 +105,9 @@ class Branches:
         conversation = self._chat.conversation
         messages = conversation.messages
         if index is None and self._switched is not None:
-            before, place, count = self._switched
+            before, at, count = self._switched
             # Until something else is said.
-            index = place if before is conversation and count == len(messages) else None
+            index = at if before is conversation and count == len(messages) else None
         several = [place for place, one in enumerate(messages) if one.versions > 1]
         place = several[-1] if index is None and several else index
         if place is None or place >= len(messages) or messages[place].versions < 2:

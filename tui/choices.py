@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec import model_choice
 from localspec.drafters import METHODS, members_of, models_of
 from localspec.errors import IncompatibleError, LocalspecError
 from localspec.model_files import draft_label, resolve_drafts, with_files
@@ -83,8 +84,8 @@ def chosen_draft(spec: str, options: DraftOptions) -> DraftOptions:
 
 
 def chosen_model(name: str) -> Resolved:
-    """What a choice stands for; raises `LocalspecError` where it is gone, or is no model."""
-    found = registry.resolve(name)
+    """What a choice or a name stands for; raises `LocalspecError` where it is gone, or is no model."""
+    found = model_choice.resolve(name)
     if found.path is not None:
         read_header(found.path)
     return found

@@ -71,7 +71,12 @@ class ReplayApp(LocalspecApp):
         Binding("q", "leave", show=False, priority=True),
         Binding("plus,equals_sign", "speed(2)", show=False, priority=True),
         Binding("minus", "speed(0.5)", show=False, priority=True),
-        Binding("enter,escape,f2,f6,f7,f8,f9,ctrl+n,ctrl+o", "refuse", show=False, priority=True),
+        Binding(
+            "enter,escape,f2,f6,f7,f8,f9,ctrl+g,ctrl+n,ctrl+o,ctrl+r,ctrl+t,alt+left,alt+right",
+            "refuse",
+            show=False,
+            priority=True,
+        ),
     ]
 
     def __init__(
