@@ -85,8 +85,7 @@ class CompareScreen(Screen[None]):
         questions = self._chat.conversation.questions()
         self._question.set_history(questions)
         self._question.border_title = "asked both ways"
-        self._question.text = self.comparison.prompt or (questions[-1] if questions else "")
-        self._question.move_cursor(self._question.document.end)
+        self._question.write(self.comparison.prompt or (questions[-1] if questions else ""))
         self._question.placeholder = "A message to answer both ways"
         self.call_after_refresh(self.follow)
 
