@@ -14,12 +14,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat, TypeAdapter
 
 from localspec import __version__
 from localspec.client import EngineLink
@@ -44,6 +44,7 @@ ScreenName = Literal["chat", "compare", "tokens"]
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="type")])
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
 _LARGEST = 256 << 20
+_LONGEST_DRAFT = 65_536
 
 POLL_S = 0.01
 """Seconds between two looks at an engine that is waited for."""
@@ -312,7 +313,8 @@ def read_session(path: Path) -> Session:
             ) from broken[1]
         try:
             item = _ITEM.validate_json(line)
-        except ValidationError as error:
+            _check_counters(item.event)
+        except ValueError as error:
             broken = number, error
             continue
         at = max(item.at, items[-1].at if items else 0.0)
@@ -361,6 +363,17 @@ def _foreign(path: Path) -> UsageError:
     return UsageError(
         f"{path} is not a recording of a chat; make one with `localspec chat --record {path.stem}.jsonl`."
     )
+
+
+def _check_counters(event: Event | None) -> None:
+    """Raise `ValueError` for counters that no engine can have meant: figures are folds over them."""
+    if isinstance(event, Step):
+        stats = event.stats
+        counts = [value for value in asdict(stats).values() if isinstance(value, int)]
+        if not (0 <= stats.accepted <= stats.drafted <= _LONGEST_DRAFT and min(counts) >= 0):
+            raise ValueError(f"impossible counters: {stats}")
+        if max(counts) >= 2**63 or stats.depth > stats.drafted:
+            raise ValueError(f"impossible counters: {stats}")
 
 
 def _placeless(command: Command | None) -> Command | None:

@@ -27,6 +27,9 @@ __all__ = ["ReplayApp", "run_replay"]
 REFRESH_S = 0.25
 FASTEST, SLOWEST = 64.0, 0.125
 
+WIDE = 76
+"""Columns of a bar that has room for all its keys."""
+
 
 class ReplayBar(Rows):
     """Says that this is a recording, how far it is, and which keys there are for it."""
@@ -44,16 +47,19 @@ class ReplayBar(Rows):
         """Show where the player is."""
         state = "ended" if player.ended else "paused" if player.paused else "playing"
         sign = {"ended": "■", "paused": "‖", "playing": "▶"}[state]
-        day = f" of {session.recorded}" if session.recorded else ""
         left = [
             (f"{sign} RECORDING", "warning"),
-            (f"{day}, {state}  ", "muted"),
+            (f"  {state}  ", "muted"),
             (f"{_clock(player.position)} / {_clock(player.length)}", "value"),
         ]
         if player.speed != 1 and math.isfinite(player.speed):
             left.append((f"  speed {player.speed:g}", "muted"))
-        right = [("space", "key"), (" pause  ", "muted"), ("+ -", "key"), (" speed  ", "muted")]
-        self.show([spread(left, [*right, ("q", "key"), (" leave", "muted")], self.size.width)])
+        if session.recorded:
+            left.append((f"  of {session.recorded}", "faint"))
+        right = [("space", "key"), (" pause  ", "muted"), ("q", "key"), (" leave", "muted")]
+        if self.size.width >= WIDE:
+            right = [("+ -", "key"), (" speed  ", "muted"), *right]
+        self.show([spread(left, right, self.size.width)])
 
 
 class ReplayApp(LocalspecApp):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localspec import messages
-from localspec.errors import StorageError
+from localspec.errors import StorageError, UsageError
 from localspec.recording import ChatRecorder, RecordingLink, read_session
 from localspec.stats.recorder import Recorder, read_steps
 from localspec.types import ChatMessage, DraftOptions, EngineOptions
@@ -180,6 +180,17 @@ def test_a_full_disk_is_a_note_and_the_chat_goes_on(recording: Path, tmp_path: P
     (note,) = [event for event in events if isinstance(event, messages.Note)]
     assert "goes on without it" in note.text
     assert not any(isinstance(event, messages.Note) for event in link.drain())
+
+
+@pytest.mark.parametrize(("counter", "value"), [("drafted", 2**70), ("accepted", 5), ("verify_ns", -1)])
+def test_impossible_counters_are_damage(recording: Path, counter: str, value: int) -> None:
+    lines = recording.read_text().splitlines()
+    number = next(index for index, line in enumerate(lines) if '"step"' in line)
+    event = json.loads(lines[number])["event"]
+    event["stats"][counter] = value
+    changed(recording, number, event=event)
+    with pytest.raises(UsageError, match=f"line {number + 1}: not a line of a recording"):
+        read_session(recording)
 
 
 def test_steps_of_a_chat_are_read_as_those_of_a_run(recording: Path) -> None:
