@@ -6,6 +6,7 @@ from localspec.chat.store import Store
 from localspec.messages import Generate, PrefillProgress
 from tests.tui.helpers import Running, running
 from tests.tui.scripted import ScriptedEngine
+from tests.tui.test_compare import opened
 from tui.reasoning import Span, answer_of, opening_in, span_in
 
 THOUGHT = "<think>\nFirst idea.\n\nSecond idea, which is better.\n</think>\n\n"
@@ -192,3 +193,12 @@ def test_whatever_the_stats_of_an_imported_chat_say() -> None:
         assert span_in(stats, 0) == Span()
     odd = {"reasoning": {"blocks": [1, {"seconds": "x", "tokens": None}, {"seconds": 2, "tokens": 3}]}}
     assert [span_in(odd, number) for number in range(4)] == [Span(), Span(), Span(2.0, 3), Span()]
+
+
+async def test_two_ways_compared_fold_their_reasoning() -> None:
+    async with running(ScriptedEngine([THOUGHT + ANSWER] * 3, burst=4)) as app:
+        look = await opened(app)
+        await app.pilot.press("enter")
+        await look.ends()
+        for side in "ab":
+            assert "▸ Thought for – (– tokens)\n\n  The answer is 7." in look.answer(side)
