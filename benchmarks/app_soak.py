@@ -1,6 +1,6 @@
 """The app under a stream that never pauses: key-to-screen latency, its share of a core, memory, and the text.
 
-A scripted engine says `--tokens` tokens with code fences at `--rate` a second, in the app's own process, so that
+A scripted engine says `--tokens` tokens with code fences at `--rate` a second, in the app's process:
 its cost counts too. Now and then a key is pressed, and its character looked for in what the terminal gets.
 """
 
