@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.chat.store import Store
 from localspec.errors import UsageError
 from localspec.messages import Generate
 from tests.tui.helpers import Running, running
@@ -254,3 +255,12 @@ async def test_ctrl_g_opens_the_editor_and_the_app_goes_on(monkeypatch: pytest.M
         assert "failed" in app.activity
         assert app.prompt.text == "a message edited"
         assert handed == ["away", "back"] * 2
+
+
+async def test_a_private_chat_leaves_no_file_to_an_editor() -> None:
+    store = Store(private=True)
+    async with running(store=store) as app:
+        await app.ready()
+        await app.pilot.press("ctrl+g")
+        assert "leaves none on a disk" in app.activity
+    store.close()

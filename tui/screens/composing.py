@@ -105,6 +105,9 @@ class ComposingScreen(Screen[None]):
 
     def action_open_editor(self) -> None:
         """Write the message in the user's own editor; the app waits meanwhile."""
+        if self.chat.private:
+            self.hint("An editor needs a file, and a private chat leaves none on a disk.")
+            return
         text, trouble = self.prompt.whole, ""
         try:
             with self.app.suspend():
