@@ -219,7 +219,7 @@ def test_a_process_loads_answers_toggles_and_cancels(client: EngineClient, smoll
     client.send(Cancel())
     sent = time.monotonic()
     seen += until(client, Finished)
-    assert time.monotonic() - sent < 1.0
+    assert time.monotonic() - sent < 5.0, "the rest of the reply would take far longer"
     finished = seen[-1]
     assert isinstance(finished, Finished)
     assert finished.reply.finish_reason == "cancelled"
