@@ -173,7 +173,8 @@ def test_a_plain_chat_can_be_recorded(scripted: Command, tiny_gguf: Path, tmp_pa
     assert done.stdout == 2 * REPLY
     session = read_session(file)
     kinds = [item.command.type for item in session.items if item.command]
-    assert kinds == ["load", "generate", "generate"]
+    # Tokens are spelled after a reply, of the last one if there is still time.
+    assert [kind for kind in kinds if kind != "spell"] == ["load", "generate", "generate"]
     assert str(tmp_path) not in file.read_text()
 
 
