@@ -34,8 +34,9 @@ chat: env $(VENV)/default-model
 $(VENV)/default-model: | env
 	@$(BIN)/python -m localspec models pull smollm2 >/dev/null && touch $@
 
+# Much of a test's time is waiting for a model or a terminal, so several run at once; those of a file share fixtures.
 test: dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 bench: dev
 	@mkdir -p docs/results

@@ -57,13 +57,13 @@ class Screen:
 
     def __init__(self, leader: int) -> None:
         self.written = bytearray()
-        self._leader = leader
+        self.leader = leader
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         while True:
             try:
-                data = os.read(self._leader, 65536)
+                data = os.read(self.leader, 65536)
             except OSError:
                 return
             if not data:
@@ -78,6 +78,32 @@ class Screen:
                 raise SystemExit(f"{wanted!r} was not drawn within {seconds} s")
             time.sleep(0.001)
         return time.perf_counter() - began
+
+
+def watched(
+    screen: Screen, app: subprocess.Popen[bytes], seconds: float
+) -> tuple[list[float], list[int], float]:
+    """Press keys for about so long; delays in seconds, resident sizes in bytes, and the share of a core."""
+    process, leader = psutil.Process(app.pid), screen.leader
+    screen.wait_for(b"essage scripted", 30)
+    time.sleep(1.0)
+    os.write(leader, b"Tell me everything.\r")
+    screen.wait_for(b"stairs", 10)
+    began, used = time.monotonic(), sum(process.cpu_times()[:2])
+    delays: list[float] = []
+    sizes: list[int] = []
+    while time.monotonic() - began < seconds - 1.0:
+        sign, start = chr(FIRST_KEY + len(delays)).encode(), len(screen.written)
+        os.write(leader, sign)
+        delays.append(screen.wait_for(sign, 10, start))
+        os.write(leader, b"\x7f")
+        sizes.append(process.memory_info().rss)
+        time.sleep(0.19)
+    share = (sum(process.cpu_times()[:2]) - used) / (time.monotonic() - began)
+    time.sleep(3.0)
+    os.write(leader, b"\x11")
+    app.wait(timeout=30)
+    return delays, sizes, share
 
 
 def main() -> None:
@@ -97,25 +123,10 @@ def main() -> None:
             [sys.executable, __file__, *arguments],
             stdin=follower, stdout=follower, stderr=follower, env=environment, start_new_session=True,
         )  # fmt: skip
-        screen, process = Screen(leader), psutil.Process(app.pid)
-        screen.wait_for(b"essage scripted", 30)
-        time.sleep(1.0)
-        os.write(leader, b"Tell me everything.\r")
-        screen.wait_for(b"stairs", 10)
-        began, used = time.monotonic(), sum(process.cpu_times()[:2])
-        delays, sizes, key = [], [], FIRST_KEY
-        while time.monotonic() - began < given.tokens / given.rate - 1.0:
-            sign, start = chr(key).encode(), len(screen.written)
-            os.write(leader, sign)
-            delays.append(screen.wait_for(sign, 10, start))
-            os.write(leader, b"\x7f")
-            sizes.append(process.memory_info().rss)
-            key += 1
-            time.sleep(0.19)
-        share = (sum(process.cpu_times()[:2]) - used) / (time.monotonic() - began)
-        time.sleep(3.0)
-        os.write(leader, b"\x11")
-        app.wait(timeout=30)
+        try:
+            delays, sizes, share = watched(Screen(leader), app, given.tokens / given.rate)
+        finally:
+            app.kill()
         store = Store(Path(folder) / "data" / "conversations.db")
         latest = store.latest()
         kept = store.messages(latest.id)[-1].content if latest else ""

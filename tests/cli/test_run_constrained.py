@@ -52,7 +52,7 @@ def test_a_grammar_reaches_the_engine(scripted: Command, tiny_gguf: Path, files:
         (("--grammar", "missing"), 3, "no grammar"),
         (("--json-schema", "missing"), 3, "no JSON schema"),
         (("--grammar", "folder"), 2, "Cannot read the grammar"),
-        (("--grammar", "unreadable"), 2, "as UTF-8"),
+        (("--grammar", "unreadable"), 2, "UTF-8"),
         (("--grammar", "empty"), 2, "is empty"),
         (("--grammar", "faulty"), 2, "line 2: a class"),
         (("--json-schema", "empty"), 2, "not valid JSON"),

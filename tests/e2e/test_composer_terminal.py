@@ -35,6 +35,7 @@ def test_pasting_editing_and_answering_again(private_home: Path, smollm2_path: P
         terminal.send(f"\x1b[200~{text}\x1b[201~")
         terminal.wait_for("[pasted 40 lines]")
         terminal.send(" What comes after 40?")
+        terminal.wait_for("after 40?")
         terminal.send("\x07")
         terminal.wait_for("one word.", "speculation on")
         terminal.send("\r")

@@ -51,7 +51,7 @@ def test_a_visit(terminal: Terminal, private_home: Path, tmp_path: Path) -> None
 
     # The reply as tokens, with what else was likely.
     terminal.send(F4)
-    terminal.wait_for("accepted", "correction", "per pass")
+    terminal.wait_for("accepted", "correction", "passes")
     terminal.wait_for("log-probability", seconds=60)
     terminal.send(ESCAPE)
     terminal.wait_for("Message")

@@ -363,7 +363,7 @@ def test_a_read_only_memory_is_read(tmp_path: Path) -> None:
     log.append([record([1])])
     log.path.chmod(0o444)
     (tmp_path / "memory").chmod(0o555)
-    for above in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+    for above in (tmp_path, *list(tmp_path.parents)[:3]):
         above.chmod(above.stat().st_mode | 0o055)
     try:
         command = [sys.executable, "-c", READ_ONLY, str(log.path)]
