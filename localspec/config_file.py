@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from tomlkit.exceptions import TOMLKitError
 
 from localspec.bench.report.disk import write_whole
+from localspec.config_keys import path_of
 from localspec.errors import StorageError, UsageError
 from localspec.paths import ensure
 from localspec.settings import Settings
@@ -61,8 +62,8 @@ def edited(text: str, changes: Mapping[str, Value]) -> str:
     """The text of a config file with some settings changed; raises `TOMLKitError` where it is no TOML."""
     document = tomlkit.parse(text)
     for key, value in changes.items():
-        group, _, name = key.rpartition(".")
-        _put(document, group, name, value)
+        *above, name = path_of(key)
+        _put(document, ".".join(above), name, value)
     return tomlkit.dumps(document)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from localspec.config_file import Value
+from localspec.config_keys import KEYMAP, action_of
 from localspec.errors import UsageError
 from localspec.settings import PREFIX, Settings, config_file, from_file, load_settings
 from localspec.types import DraftOptions
@@ -34,18 +35,27 @@ class SettingValue:
 
 
 def all_values() -> list[SettingValue]:
-    """Every setting, in the order of the documentation; raises `UsageError` as `load_settings` does."""
+    """Every setting, in the order of the documentation, then the user's own keys of the app.
+
+    Raises `UsageError` as `load_settings` does.
+    """
     settings = load_settings()
     in_file = _keys_in_file()
-    return [
+    found = [
         SettingValue(key, value_of(settings, key), _origin(key, in_file), description)
         for key, description in known_keys()
     ]
+    for action, keys in settings.keymap.items():
+        key = f"{KEYMAP}.{action}"
+        found.append(SettingValue(key, keys, variable_of(key) or "config.toml", "Keys of this action."))
+    return found
 
 
 def known_keys() -> Iterator[tuple[str, str]]:
-    """Every key, with its description."""
+    """Every key, with its description; the keymap's, one for each action, are the app's business."""
     for name, field in Settings.model_fields.items():
+        if name == KEYMAP:
+            continue
         group = field.annotation
         if isinstance(group, type) and issubclass(group, BaseModel):
             for inner, of_inner in group.model_fields.items():
@@ -57,6 +67,8 @@ def known_keys() -> Iterator[tuple[str, str]]:
 def full_key(key: str) -> str:
     """The key itself; `draft` is short for `draft.spec`. Raises `UsageError` for one that does not exist."""
     key = "draft.spec" if key == "draft" else key
+    if action_of(key) is not None:
+        return key
     if key not in dict(known_keys()):
         # The settings' own check says what is meant, or which there are.
         from_file({key: ""})
@@ -66,6 +78,9 @@ def full_key(key: str) -> str:
 
 def value_of(settings: Settings, key: str) -> Value:
     """The value of one setting."""
+    action = action_of(key)
+    if action is not None:
+        return settings.keymap.get(action)
     found: Any = settings
     for part in key.split("."):
         found = getattr(found, part)

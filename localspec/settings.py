@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from localspec.config_keys import KEYMAP, keys_by_action, path_of
 from localspec.errors import UsageError
 from localspec.paths import config_dir, memory_dir
 from localspec.trees import MAX_LEAVES
@@ -148,6 +149,14 @@ class Settings(_Group):
     )
     chat: ChatSettings = Field(default_factory=ChatSettings, description="What a conversation begins with.")
     ui: UiSettings = Field(default_factory=UiSettings, description="How the terminal app looks.")
+    keymap: dict[str, str] = Field(
+        default_factory=dict, description="Keys of the terminal app, by the action's name, such as chat.stop."
+    )
+
+    @field_validator("keymap", mode="before")
+    @classmethod
+    def _by_action(cls, value: object) -> object:
+        return dict(keys_by_action(value)) if isinstance(value, dict) else value
 
 
 _GROUPS: dict[str, type[_Group]] = {
@@ -213,7 +222,7 @@ def from_file(changes: Mapping[str, object] | None = None) -> Settings:
     """
     data = _long_form(_read(config_file()))
     for key, value in (changes or {}).items():
-        _put(data, tuple(key.split(".")), value)
+        _put(data, path_of(key), value)
     return _check(data, ".".join, strict=False)
 
 
@@ -379,6 +388,8 @@ def _complaint(kind: str, message: str, value: object, path: _Path, name: Callab
     if kind == "model_type":
         keys = ", ".join(_GROUPS[path[0]].model_fields)
         return f"{place} is a group of settings, not a value; give one of its keys: {keys}."
+    if kind == "dict_type" and path == (KEYMAP,):
+        return f"{place} is a group of settings: name an action, such as {name((KEYMAP, 'chat.stop'))}."
     if kind == "value_error":
         return f"{place}: {message.removeprefix('Value error, ')}; correct one of them."
     shown = repr(value)

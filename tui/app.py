@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 
 from localspec import paths
@@ -17,13 +20,17 @@ from localspec.chat.store import Store
 from localspec.client import EngineClient, EngineLink
 from localspec.errors import UsageError
 from localspec.recording import RecordingLink, ScreenName
+from localspec.settings import load_settings
 from tui import clipboard
 from tui.commands import ActionProvider
+from tui.keymap import KEYS
 from tui.keys import bindings
 from tui.launch import Launch
+from tui.leaving import last_words
 from tui.screens.chat import ChatScreen
 from tui.screens.compare import CompareScreen
 from tui.screens.help import HelpScreen
+from tui.screens.settings import SettingsScreen
 from tui.screens.tokens import TokenScreen
 from tui.themes import DARK, LIGHT, greys, preferred_theme
 
@@ -49,6 +56,7 @@ class LocalspecApp(App[None], inherit_bindings=False):
         Binding("ctrl+c", "help_quit", show=False, system=True),
     ]
     COMMANDS = {ActionProvider}
+    CSS = "Screen:inline { height: 50%; min-height: 14; max-height: 24; border: none; }"
 
     def __init__(self, launch: Launch, link: EngineLink, store: Store) -> None:
         super().__init__()
@@ -57,6 +65,7 @@ class LocalspecApp(App[None], inherit_bindings=False):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = self._known_theme(launch.theme)
+        self.use_keys(launch.keymap)
         link = launch.recorded(link)
         self._recording = link if isinstance(link, RecordingLink) else None
         self._chat_screen = ChatScreen(launch, link, store)
@@ -87,6 +96,23 @@ class LocalspecApp(App[None], inherit_bindings=False):
             known = ", ".join(sorted(self.available_themes))
             raise UsageError(f"There is no theme '{name}'; set ui.theme to one of: {known}.")
         return name or preferred_theme()
+
+    def use_keys(self, chosen: Mapping[str, str]) -> None:
+        """Take the user's own keys, by action id, into use; raises `UsageError` as `tui.keymap.checked`."""
+        self.set_keymap(KEYS.use(chosen))
+
+    def on_settings_screen_changed(self, event: SettingsScreen.Changed) -> None:
+        """A setting that counts at once was changed."""
+        match event.key:
+            case "ui.theme":
+                self.theme = self._known_theme(None if event.value is None else str(event.value))
+            case "ui.panel":
+                self._chat_screen.show_panel(bool(event.value))
+            case key if key.startswith("sampling."):
+                self._chat_screen.chat.setup.resample()
+            case _:
+                self.use_keys(load_settings().keymap)
+                self._chat_screen.acted()
 
     def _looked_at(self, screen: Screen[Any]) -> None:
         name = RECORDED_SCREENS.get(type(screen))
@@ -119,12 +145,21 @@ class LocalspecApp(App[None], inherit_bindings=False):
         """Show the help, or close it."""
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
-        else:
+        elif not self._palette_open:
             self.push_screen(HelpScreen(getattr(self.screen, "owner", "chat")))
+
+    def action_command_palette(self) -> None:
+        """Search all commands; there is one palette at a time, whatever lies over it."""
+        if not self._palette_open:
+            super().action_command_palette()
+
+    @property
+    def _palette_open(self) -> bool:
+        return any(isinstance(screen, CommandPalette) for screen in self.screen_stack)
 
     def action_help_quit(self) -> None:
         """Say how to quit where people expect ctrl+c to do it."""
-        self._chat_screen.hint("Nothing is selected to copy; ctrl+q quits.")
+        self._chat_screen.hint(f"Nothing is selected to copy; {KEYS['app.quit']} quits.")
 
     async def action_quit(self) -> None:
         """End the app; the exit status says whether there was a model."""
@@ -144,16 +179,18 @@ def run_chat(launch: Launch, *, link: EngineLink | None = None, store: Store | N
 
     Raises:
         StorageError: conversations cannot be kept, or the recording cannot be written.
-        UsageError: an unknown theme.
+        UsageError: an unknown theme, or keys that cannot be used.
     """
     kept = store or Store(private=launch.private)
     try:
         engine = link or EngineClient(log_path=paths.engine_log())
         app = LocalspecApp(launch, engine, kept)
         try:
-            app.run()
+            app.run(inline=launch.inline)
         finally:
             app.chat_screen.chat.close()
+        if launch.inline and not launch.private:
+            sys.stdout.write(last_words(app.chat_screen.chat.conversation.messages))
         return app.return_code or 0
     finally:
         if store is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tui.conversation import Conversation
+from tui.keymap import KEYS
 
 if TYPE_CHECKING:
     from tui.chat import Chat
     from tui.view import View
 
-REPLYING = "A reply is being written; esc stops it first."
+NO_VERSIONS = "There are no other versions; {} makes a reply again, {} edits a message."
 NOT_READY = "The model is not ready yet; try again in a moment."
 
 
@@ -43,7 +44,7 @@ class Branches:
             index: of a message, None for the newest.
         """
         if self._chat.replying:
-            return "", REPLYING
+            return "", _replying()
         found = self._last("user", self._bound(index))
         if found is None:
             return "", "There is no message to edit yet."
@@ -81,7 +82,7 @@ class Branches:
             return "There is no reply yet that could be made again."
         asked = self._last("user", found)
         if asked is None or messages[asked].status == "failed":
-            return "Its question could not be answered as it is; ctrl+t edits it."
+            return f"Its question could not be answered as it is; {KEYS['chat.edit']} edits it."
         trouble = self._trouble()
         if trouble:
             return trouble
@@ -101,7 +102,7 @@ class Branches:
             step: 1 for the next younger one, -1 for the next older one.
         """
         if self._chat.replying:
-            return REPLYING
+            return _replying()
         conversation = self._chat.conversation
         messages = conversation.messages
         if index is None and self._switched is not None:
@@ -111,7 +112,7 @@ class Branches:
         several = [place for place, one in enumerate(messages) if one.versions > 1]
         place = several[-1] if index is None and several else index
         if place is None or place >= len(messages) or messages[place].versions < 2:
-            return "There are no other versions; ctrl+r makes a reply again, ctrl+t edits a message."
+            return NO_VERSIONS.format(KEYS["chat.regenerate"], KEYS["chat.edit"])
         if not conversation.switch(place, step):
             return f"This is the {'newest' if step > 0 else 'first'} version."
         self.leave()
@@ -130,7 +131,7 @@ class Branches:
         """Why nothing can be answered now."""
         chat = self._chat
         if chat.replying:
-            return REPLYING
+            return _replying()
         if chat.ready:
             return ""
         if chat.down:
@@ -145,3 +146,7 @@ class Branches:
         """The last message of a role at `index` or before."""
         messages = self._chat.conversation.messages
         return next((place for place in range(index, -1, -1) if messages[place].role == role), None)
+
+
+def _replying() -> str:
+    return f"A reply is being written; {KEYS['chat.stop']} stops it first."

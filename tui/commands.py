@@ -6,6 +6,7 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from tui.keymap import KEYS
 from tui.keys import ALL_ACTIONS, Action
 
 
@@ -15,9 +16,7 @@ class ActionProvider(Provider):
     async def discover(self) -> Hits:
         """All of them, before anything is typed."""
         for action in self._usable():
-            yield DiscoveryHit(
-                action.title, partial(self._run, action), help=f"{action.group}  ·  {action.shown}"
-            )
+            yield DiscoveryHit(action.title, partial(self._run, action), help=_help(action))
 
     async def search(self, query: str) -> Hits:
         """Those whose title matches."""
@@ -29,7 +28,7 @@ class ActionProvider(Provider):
                     score,
                     matcher.highlight(action.title),
                     partial(self._run, action),
-                    help=f"{action.group}  ·  {action.shown}",
+                    help=_help(action),
                 )
 
     def _usable(self) -> list[Action]:
@@ -42,3 +41,7 @@ class ActionProvider(Provider):
     async def _run(self, action: Action) -> None:
         owner = self.app if action.owner == "app" else self.screen
         await owner.run_action(action.name)
+
+
+def _help(action: Action) -> str:
+    return f"{action.group}  ·  {KEYS.shown(action)}"

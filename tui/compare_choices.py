@@ -18,6 +18,7 @@ from tui.choices import Choice
 from tui.compare_runs import Contender, OtherModel
 from tui.compare_words import contender_name
 from tui.conversation import title_of
+from tui.keymap import KEYS
 from tui.model_rows import read_shelf
 
 TITLES = {
@@ -170,7 +171,8 @@ def _model_of(name: str) -> OtherModel:
     """An installed model; raises `LocalspecError` where there is none of this name."""
     found = choices.chosen_model(name)
     if found.path is None:
-        raise NotFoundError(f"{name} is not here any more; fetch it on the models screen (f7 in the chat).")
+        models = f"the models screen ({KEYS['chat.model']} in the chat)"
+        raise NotFoundError(f"{name} is not here any more; fetch it on {models}.")
     return OtherModel(found.name, found.path)
 
 

@@ -13,6 +13,7 @@ from tui import figures
 from tui.chat import Chat
 from tui.compare import LIMIT, Comparison, Stage
 from tui.compare_runs import NAMES, SIDES, Contender
+from tui.keymap import KEYS
 from tui.widgets.rows import Row, cut, row_width, spread
 
 CONTEXT = 24
@@ -223,5 +224,7 @@ def _reading_matter(comparison: Comparison) -> list[tuple[str, str]]:
         took = figures.duration(comparison.guests.seconds)
         notes.append((f"Models were loaded {comparison.guests.loads} times for it, {took} in all.", "muted"))
     if comparison.rounds == 1:
-        notes.append(("One round is a glimpse; ctrl+r adds one in the other order.", "muted"))
+        notes.append(
+            (f"One round is a glimpse; {KEYS['compare.again']} adds one in the other order.", "muted")
+        )
     return notes

@@ -11,8 +11,10 @@ from typing import Literal
 
 from textual.binding import Binding
 
-Group = Literal["Reply", "Conversation", "View", "Application", "A/B", "Tokens", "Models", "Earlier chats"]
-Owner = Literal["chat", "app", "compare", "tokens", "models", "history"]
+Group = Literal[
+    "Reply", "Conversation", "View", "Application", "A/B", "Tokens", "Models", "Earlier chats", "Settings"
+]  # fmt: skip
+Owner = Literal["chat", "app", "compare", "tokens", "models", "history", "settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Action:
         name: the method `action_<name>` of the owner.
         title: what it does, as the command palette and the help screen show it.
         group: heading in the help screen.
-        owner: the chat screen, the app, or the screen that compares, of tokens, models, or earlier chats.
+        owner: the chat screen, the app, or one of the other screens.
         shown: how the key is written.
         hint: its word in the key bar.
         slash: its name as a command in the prompt, such as "new" for /new; "" where it is none.
@@ -145,6 +147,10 @@ ACTIONS: tuple[Action, ...] = (
     Action("view.page_down", "pagedown", "page_down", "Scroll down", "View", "chat", "page down"),
     Action("view.top", "ctrl+home", "scroll_top", "Go to the beginning", "View", "chat", "ctrl+home"),
     Action("view.end", "ctrl+end", "scroll_end", "Go to the end", "View", "chat", "ctrl+end"),
+    Action(
+        "chat.settings", "alt+s", "settings", "Settings, and keys of your own",
+        "Application", "chat", "alt+s", "", "settings",
+    ),
     Action("app.theme", "f10", "change_theme", "Change the colours", "View", "app", "f10"),
     Action("app.help", "f1", "help", "Help", "Application", "app", "f1", "help", "help"),
     Action(
@@ -227,7 +233,23 @@ HISTORY_ACTIONS: tuple[Action, ...] = (
 )  # fmt: skip
 """What can be done in the list of earlier chats."""
 
-ALL_ACTIONS = (*ACTIONS, *COMPARE_ACTIONS, *TOKEN_ACTIONS, *MODEL_ACTIONS, *HISTORY_ACTIONS)
+SETTING_ACTIONS: tuple[Action, ...] = (
+    Action("settings.back", "escape", "back", "Back to the chat", "Settings", "settings", "esc"),
+    Action(
+        "settings.default", "delete", "default", "Give a setting up, so that its default counts",
+        "Settings", "settings", "del",
+    ),
+)  # fmt: skip
+"""What can be done on the screen of the settings."""
+
+ALL_ACTIONS = (
+    *ACTIONS,
+    *COMPARE_ACTIONS,
+    *TOKEN_ACTIONS,
+    *MODEL_ACTIONS,
+    *HISTORY_ACTIONS,
+    *SETTING_ACTIONS,
+)
 """What can be done on any screen."""
 
 _BY_ID = {action.id: action for action in ACTIONS}
@@ -240,7 +262,7 @@ KEY_BAR = tuple(
     for name in (
         "chat.stop", "chat.better_model", "chat.speculation", "chat.compare", "chat.tokens", "chat.new",
         "chat.open", "app.help", "app.commands", "app.quit", "chat.keep_model", "view.panel", "chat.drafter",
-        "chat.model",
+        "chat.model", "chat.regenerate", "chat.edit",
     )
 )  # fmt: skip
 """The key bar, the dispensable last."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -28,16 +28,20 @@ class Launch:
         think: whether models reason before a reply, where they have a switch for it; None leaves it to them.
         conversation: the conversation to open: an id, the last one, or a new one.
         record: file that the chat is recorded in, see `localspec.recording`.
+        refreshed: the same launch with the sampling that the settings say now; None where they do not count.
         fresh_seeds: draw a new seed for every reply; the one in `sampling` is then not used.
         theme: name of a theme; None takes one that suits the terminal.
+        keymap: the user's own keys, by the action's id; see `tui.keymap`.
         panel: whether the live panel is shown at first.
         private: keep nothing of what is said.
+        inline: draw in the flow of the terminal, not on a screen of its own.
         demo: nobody has named a model: a better one than this is offered.
     """
 
     files: WantedFiles
     sampling: SamplingParams
     sampling_of: Callable[[Mapping[str, float]], SamplingParams] | None = None
+    refreshed: Callable[[Launch], Launch] | None = None
     system_prompt: str | None = None
     max_tokens: int | None = None
     think: bool | None = None
@@ -45,8 +49,10 @@ class Launch:
     record: Path | None = None
     fresh_seeds: bool = False
     theme: str | None = None
+    keymap: Mapping[str, str] = field(default_factory=dict)
     panel: bool = True
     private: bool = False
+    inline: bool = False
     demo: bool = False
 
     @property

@@ -14,6 +14,7 @@ from localspec.runtime.survey import capacity
 from tui import choices, figures
 from tui.background import in_background
 from tui.downloads import Downloads
+from tui.keymap import KEYS
 from tui.launch import Launch
 from tui.model_rows import ModelRow, same_file
 from tui.model_words import Coming
@@ -194,7 +195,7 @@ class Library:
         """Take what is offered; it is remembered when it answers."""
         screen = self._screen
         if self.offer is None or self.offer.entry is None:
-            screen.hint("There is nothing on offer; f7 shows all models.")
+            screen.hint(f"There is nothing on offer; {KEYS['chat.model']} shows all models.")
         elif screen.chat.setup.starting and screen.chat.state.info is None:
             screen.hint(f"{self._demo} comes first; f8 again in a moment.")
         else:
@@ -204,7 +205,7 @@ class Library:
         """Stay with the demo model, and hear no more of it."""
         demo = self._demo
         if self.offer is None:
-            self._screen.hint("There is nothing on offer; f7 shows all models.")
+            self._screen.hint(f"There is nothing on offer; {KEYS['chat.model']} shows all models.")
             return
         self._settle(demo, f"{demo} stays; f7 shows the others at any time.")
 

@@ -12,6 +12,7 @@ from localspec.models.disk import readable_size
 from localspec.models.progress import PullProgress
 from localspec.text import printable
 from tui import figures
+from tui.keymap import KEYS
 from tui.model_rows import ModelRow, Shelf
 
 SIZE, PLACE, RATE, GAP = 9, 9, 6, 2
@@ -188,6 +189,7 @@ def keys_of(row: ModelRow | None, coming: Coming | None, *, inner: bool, unfolde
         inner: whether it is a size of a family that can be folded.
         unfolded: whether it is a family that is folded out; None where folding is not possible.
     """
+    fetch, keep, remove = KEYS["models.fetch"], KEYS["models.keep"], KEYS["models.remove"]
     words: list[str] = []
     if row is None:
         pass
@@ -195,21 +197,21 @@ def keys_of(row: ModelRow | None, coming: Coming | None, *, inner: bool, unfolde
         if unfolded is not None:
             words.append("← fold" if unfolded else "→ sizes")
         if row.entry is not None:
-            words += [f"enter use {row.entry.name}", "f8 fetch it"]
+            words += [f"enter use {row.entry.name}", f"{fetch} fetch it"]
     elif coming is not None and not coming.error:
-        words += ["f8 stop", "enter use it"]
+        words += [f"{fetch} stop", "enter use it"]
     elif row.current:
-        words += ["answers now", "f9 start with it"]
+        words += ["answers now", f"{keep} start with it"]
     elif row.path is not None:
-        words += ["enter use", "f9 start with it", "del remove"]
+        words += ["enter use", f"{keep} start with it", f"{remove} remove"]
     else:
         again = "fetch on" if row.part else "fetch"
-        words += [f"enter {again} and use", f"f8 {again}"]
+        words += [f"enter {again} and use", f"{fetch} {again}"]
         if row.part:
-            words.append("del discard")
+            words.append(f"{remove} discard")
     if inner:
         words.append("← fold")
-    return " · ".join([*words, "esc back"])
+    return " · ".join([*words, f"{KEYS['models.back']} back"])
 
 
 def _fitted(text: str, width: int) -> str:

@@ -19,6 +19,7 @@ from localspec.models.registry import Resolved
 from localspec.runtime.survey import capacity
 from localspec.settings import config_file
 from tui import figures
+from tui.keymap import KEYS
 from tui.model_rows import bytes_of, fit, free_bytes, name_of, part_bytes
 
 FEWEST_TIMES = 3
@@ -44,11 +45,12 @@ class Offer:
     @property
     def sentence(self) -> str:
         """One line for people."""
-        start = f"{self.demo} is a small demo model."
+        start, keep = f"{self.demo} is a small demo model.", KEYS["chat.keep_model"]
         if self.entry is None:
-            return f"{start} f7 shows others · f9: do not say this again"
+            return f"{start} {KEYS['chat.model']} shows others · {keep}: do not say this again"
         what = "changes to" if self.installed else "gets"
-        return f"{start} f8 {what} {self.entry.name} ({self.facts}) · f9: no, thanks"
+        model = f"{self.entry.name} ({self.facts})"
+        return f"{start} {KEYS['chat.better_model']} {what} {model} · {keep}: no, thanks"
 
 
 def find_offer(demo: str) -> Offer:

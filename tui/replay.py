@@ -78,7 +78,7 @@ class ReplayApp(LocalspecApp):
         Binding("plus,equals_sign", "speed(2)", show=False, priority=True),
         Binding("minus", "speed(0.5)", show=False, priority=True),
         Binding(
-            "enter,escape,f2,f6,f7,f8,f9,ctrl+g,ctrl+n,ctrl+o,ctrl+r,ctrl+t,alt+left,alt+right",
+            "enter,escape,f2,f6,f7,f8,f9,ctrl+g,ctrl+n,ctrl+o,ctrl+r,ctrl+t,alt+left,alt+right,alt+s",
             "refuse",
             show=False,
             priority=True,

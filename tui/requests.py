@@ -39,7 +39,7 @@ class Requests:
         """The seed of all replies; None where each has its own."""
         if conversation.wishes.seed is not None:
             return conversation.wishes.seed
-        return None if self._launch.fresh_seeds else self._setup.sampling.seed
+        return None if self._setup.fresh_seeds else self._setup.sampling.seed
 
     def sampling(self, conversation: Conversation) -> SamplingParams:
         """How the next reply is sampled; the seed is a new one where none is fixed."""

@@ -111,6 +111,16 @@ class Setup:
             return self._launch.sampling
         return self._launch.sampling_for(self._wanted.model)
 
+    @property
+    def fresh_seeds(self) -> bool:
+        """Whether every reply has a seed of its own."""
+        return self._launch.fresh_seeds
+
+    def resample(self) -> None:
+        """Sample as the settings say now; raises `UsageError` where they cannot be read."""
+        if self._launch.refreshed is not None:
+            self._launch = self._launch.refreshed(self._launch)
+
     # --- models
 
     def begin(self) -> None:

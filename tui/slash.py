@@ -12,6 +12,7 @@ from localspec.chat.store import Store
 from localspec.errors import LocalspecError, UsageError
 from tui.chat import Chat
 from tui.exporting import ExportKind, write_export
+from tui.keymap import KEYS
 from tui.keys import SLASH_COMMANDS, Action
 
 _WRITTEN = re.compile(r"/([A-Za-z]\w*)(?:\s+(.*))?", re.DOTALL)
@@ -33,7 +34,7 @@ def written_command(text: str) -> tuple[Action, str] | None:
     action = SLASH_COMMANDS.get(name)
     if action is None:
         near = difflib.get_close_matches(name, SLASH_COMMANDS, 1)
-        instead = f"did you mean /{near[0]}?" if near else "f1 shows all;"
+        instead = f"did you mean /{near[0]}?" if near else f"{KEYS['app.help']} shows all;"
         raise UsageError(f"There is no command /{name}; {instead} a space before it sends it as a message.")
     if argument and not action.argument:
         raise UsageError(f"/{name} stands alone; a space before it sends it as a message.")

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from localspec.cli import common
+from localspec.cli.serve import HOST, PORT, check_host, served
+from localspec.cli.serve import serve as serve_chat
 from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from tui.app import Launch
 
 
 @common.with_shared_options
@@ -26,6 +33,20 @@ def chat(
     plain: Annotated[
         bool, typer.Option("--plain", help="Lines in, text out: for screen readers and pipes.")
     ] = False,
+    inline: Annotated[
+        bool, typer.Option("--inline", help="Draw in the flow of the terminal, under what stands there.")
+    ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show the app in a browser; needs localspec[serve].")
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, metavar="N", help="Where --serve listens.")
+    ] = PORT,
+    host: Annotated[
+        str,
+        typer.Option("--host", metavar="ADDRESS", help="Address of this machine that --serve listens on."),
+    ] = HOST,
+    anyway: Annotated[bool, typer.Option("--serve-anyway", help="Serve where others can reach it.")] = False,
     record: Annotated[
         Path | None,
         typer.Option("--record", metavar="FILE", help="Record the chat, for `localspec replay FILE`."),
@@ -35,7 +56,11 @@ def chat(
 
     Goes on with the last conversation, unless --new, --conversation or --system says otherwise.
     """
-    if not plain:
+    _check_ways(plain=plain, inline=inline, serve=serve, record=record)
+    serving = serve and not served()
+    if serving:
+        check_host(host, anyway=anyway)
+    elif not plain and not served():
         need_terminal("chat")
     if new and conversation is not None:
         raise UsageError("--new and --conversation exclude each other; give one of them.")
@@ -45,6 +70,9 @@ def chat(
         # One keeps nothing of what is said, the other all of it.
         raise UsageError("A private chat is not recorded; leave out --record or --private.")
     plan = common.plan(flags, needs_draft=False)
+    if serving:
+        serve_chat(host, port)
+        return
 
     # A system prompt belongs to the conversation that begins with it.
     opened: int | Literal["last", "new"] = "new" if new or private or flags.system is not None else "last"
@@ -66,13 +94,44 @@ def chat(
         think=plan.settings.chat.think,
         conversation=chosen,
         record=record,
+        refreshed=partial(_refreshed, flags),
         fresh_seeds=plan.settings.sampling.seed is None,
         theme=plan.settings.ui.theme,
+        keymap=plan.settings.keymap,
         panel=plan.settings.ui.panel,
         private=private,
+        inline=inline,
         demo=flags.model is None and not names_model(),
     )
     raise typer.Exit(run_chat(launch))
+
+
+def _refreshed(flags: common.Flags, launch: Launch) -> Launch:
+    """The same launch with the sampling that flags and settings say now."""
+    from localspec.settings import load_settings, merge, sampling_params
+
+    given = asdict(flags)
+    given.pop("chat_template")
+    now = merge(load_settings(), **given)
+    entry = launch.files.model.entry
+    return replace(
+        launch,
+        sampling=sampling_params(now, entry.sampling.given() if entry else None),
+        sampling_of=partial(sampling_params, now),
+        fresh_seeds=now.sampling.seed is None,
+    )
+
+
+def _check_ways(*, plain: bool, inline: bool, serve: bool, record: Path | None) -> None:
+    """Raise `UsageError` for two ways to show the chat at once."""
+    ways = [f"--{name}" for name, given in (("plain", plain), ("inline", inline), ("serve", serve)) if given]
+    if len(ways) > 1:
+        raise UsageError(f"{' and '.join(ways)} exclude each other; give one of them.")
+    if serve and record is not None:
+        # Every tab of the browser is a chat.
+        raise UsageError("A served chat is not recorded; leave out --serve or --record.")
+    if inline and os.name == "nt":
+        raise UsageError("--inline needs a terminal of Linux or macOS; leave it out.")
 
 
 def need_terminal(verb: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ from localspec.errors import LocalspecError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from localspec.config_file import Value
+
+_KEYMAP_HINT = '# "chat.speculation" = "f12"  # `localspec config keys` lists the actions.'
 
 app = typer.Typer(help="See and change the settings.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -52,10 +55,17 @@ def show(as_json: JsonOption = False) -> None:
 @app.command()
 def get(key: KeyArgument, as_json: JsonOption = False) -> None:
     """Print the value of one setting; an empty line where none is set."""
+    from localspec.config_keys import action_of
     from localspec.config_values import full_key, value_of
     from localspec.settings import load_settings
 
-    value = value_of(load_settings(), full_key(key))
+    whole = full_key(key)
+    action = action_of(whole)
+    if action is not None:
+        from tui.keymap import known
+
+        known(action)
+    value = value_of(load_settings(), whole)
     if as_json:
         typer.echo(json.dumps(value))
     elif isinstance(value, str):
@@ -71,10 +81,13 @@ def set_value(
 ) -> None:
     """Write a setting into config.toml; its comments and everything else stay as they are."""
     from localspec.config_file import write_settings
+    from localspec.config_keys import action_of
     from localspec.config_values import full_key, parsed
 
     whole = full_key(key)
     meant = parsed(whole, value)
+    if action_of(whole) is not None:
+        _check_keys({whole: value})
     file = _file()
     write_settings(file, {whole: meant})
     typer.echo(f"{whole} = {_shown(meant)} in {file}", err=True)
@@ -93,6 +106,23 @@ def unset(key: KeyArgument) -> None:
         write_settings(file, {whole: None})
     typer.echo(f"{whole} is not set in {file}", err=True)
     _tell_overridden(whole)
+
+
+@app.command()
+def keys(as_json: JsonOption = False) -> None:
+    """List what the app can do, by the name that the keymap knows it by, with its keys now."""
+    from localspec.cli.models_output import print_table
+    from localspec.settings import load_settings
+    from tui.keymap import Keymap, listed
+
+    keymap = Keymap()
+    keymap.use(load_settings().keymap)
+    if as_json:
+        told = {action.id: {"keys": keymap.shown(action), "title": action.title} for action in listed()}
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    table = [("ACTION", "KEYS", "MEANING")]
+    print_table([*table, *((action.id, keymap.shown(action), action.title) for action in listed())])
 
 
 @app.command()
@@ -121,6 +151,7 @@ def edit() -> None:
             )
         try:
             check_file()
+            _check_keys({})
         except LocalspecError as error:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise
@@ -130,6 +161,17 @@ def edit() -> None:
         else:
             typer.echo(f"{file} is in order.", err=True)
             return
+
+
+def _check_keys(changes: Mapping[str, str]) -> None:
+    """Raise `UsageError` where the file's keys of the app, some of them changed, cannot be used."""
+    from localspec.settings import from_file
+
+    chosen = from_file(changes).keymap
+    if chosen:
+        from tui.keymap import checked
+
+        checked(chosen)
 
 
 def _file() -> Path:
@@ -175,6 +217,7 @@ def _write_template(file: Path) -> None:
             lines += ["", f"[{above}]"]
         value = value_of(defaults, key)
         lines.append(f"# {name} = {_shown(value) if value is not None else ''}  # {description}")
+    lines += ["", "[keymap]", _KEYMAP_HINT]
     write_whole(file, ("\n".join(lines) + "\n").encode())
 
 

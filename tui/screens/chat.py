@@ -30,6 +30,7 @@ from tui.screens.choice import ChoiceScreen
 from tui.screens.compare import CompareScreen
 from tui.screens.history import HistoryScreen
 from tui.screens.reading import ReadingScreen
+from tui.screens.settings import SettingsScreen
 from tui.screens.tokens import TokenScreen
 from tui.view import NoteKind
 from tui.widgets.bars import ActivityBar, KeyBar, TitleBar
@@ -66,6 +67,8 @@ class ChatScreen(ReadingScreen):
         self._token_screen: TokenScreen | None = None
         self.library = Library(self, launch, self.acted)
         self.set_class(not launch.panel, "-no-panel")
+        # In the flow of the terminal there are too few rows for the panel.
+        self.set_class(launch.inline, "-line")
 
     def compose(self) -> ComposeResult:
         """The parts of the screen."""
@@ -289,6 +292,16 @@ class ChatScreen(ReadingScreen):
         except StorageError as error:
             self.show_note(str(error), "error")
         self.acted()
+
+    def action_settings(self) -> None:
+        """Look at the settings, and change them."""
+        self.app.push_screen(SettingsScreen(), lambda _: self.acted())
+
+    def show_panel(self, wanted: bool) -> None:
+        """Show the live figures, or do not."""
+        self.set_class(not wanted, "-no-panel")
+        self.set_class(False, "-line")
+        self.call_after_refresh(self._refresh_figures)
 
     def action_toggle_panel(self) -> None:
         """Show the live figures as a panel, as one line, or not at all, in turn."""

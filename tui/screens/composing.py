@@ -11,6 +11,7 @@ from localspec.text import printable
 from tui.bridge import Bridge
 from tui.chat import Chat, Submission
 from tui.editor import edited
+from tui.keymap import KEYS
 from tui.keys import Action
 from tui.mentions import with_files
 from tui.slash import Commands, written_command
@@ -65,7 +66,7 @@ class ComposingScreen(Screen[None]):
 
     def _submit(self, text: str) -> str:
         refused = self.chat.submit(text) is Submission.REFUSED
-        return "One message is waiting already; esc takes it back." if refused else ""
+        return f"One message is waiting already; {KEYS['chat.stop']} takes it back." if refused else ""
 
     def _too_long(self, text: str) -> str:
         """Why a message cannot fit into the context, whatever it is made of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.table import Table
@@ -11,14 +12,17 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tui.keymap import KEYS
 from tui.keys import (
     COMPARE_ACTIONS,
     HISTORY_ACTIONS,
     MODEL_ACTIONS,
     PROMPT_KEYS,
+    SETTING_ACTIONS,
     SLASH_COMMANDS,
     TOKEN_ACTIONS,
     TOKEN_KEYS,
+    Action,
     Owner,
     by_group,
 )
@@ -39,7 +43,13 @@ FIGURES: Pairs = (
     ("–", "not measured"),
 )
 
-FIRST = {"compare": "A/B", "tokens": "Tokens", "models": "Models", "history": "Earlier"}
+FIRST = {
+    "compare": "A/B",
+    "tokens": "Tokens",
+    "models": "Models",
+    "history": "Earlier",
+    "settings": "Settings",
+}
 """What the first heading begins with when a screen other than the chat asks for help."""
 
 KEY_COLUMN = 22
@@ -72,21 +82,31 @@ class HelpScreen(ModalScreen[None]):
 def help_sections() -> list[tuple[str, Pairs]]:
     """Headings with what stands under them, from the table of actions."""
     sections: list[tuple[str, Pairs]] = [
-        (group, tuple((action.shown, action.title) for action in actions if action.key))
-        for group, actions in by_group().items()
+        (group, _pairs(action for action in actions if action.key)) for group, actions in by_group().items()
     ]
-    compare = tuple((action.shown, action.title) for action in COMPARE_ACTIONS)
-    comparing = ("A/B (f3)", (("enter", "Answer the message both ways"), *compare))
-    tokens = tuple((action.shown, action.title) for action in TOKEN_ACTIONS)
-    reading = ("Tokens (f4)", (*TOKEN_KEYS, *tokens))
-    models = tuple((action.shown, action.title) for action in MODEL_ACTIONS)
-    choosing = ("Models (f7)", (("enter", "Use a model, which is fetched first where needed"), *models))
-    earlier = tuple((action.shown, action.title) for action in HISTORY_ACTIONS)
-    finding = ("Earlier chats (ctrl+o)", (("enter", "Open a chat"), *earlier))
+    compare, tokens = KEYS["chat.compare"], KEYS["chat.tokens"]
+    comparing = (
+        f"A/B ({compare})",
+        (("enter", "Answer the message both ways"), *_pairs(COMPARE_ACTIONS)),
+    )
+    reading = (f"Tokens ({tokens})", (*TOKEN_KEYS, *_pairs(TOKEN_ACTIONS)))
+    choosing = (
+        f"Models ({KEYS['chat.model']})",
+        (("enter", "Use a model, which is fetched first where needed"), *_pairs(MODEL_ACTIONS)),
+    )
+    finding = (f"Earlier chats ({KEYS['chat.open']})", (("enter", "Open a chat"), *_pairs(HISTORY_ACTIONS)))
+    setting = (
+        f"Settings ({KEYS['chat.settings']})",
+        (("enter", "Change a setting"), *_pairs(SETTING_ACTIONS)),
+    )
     commands = tuple((action.written, action.title) for action in SLASH_COMMANDS.values())
-    written = ("Commands, written in the prompt", commands)
-    screens = (comparing, reading, choosing, finding)
-    return [*sections, ("Prompt", PROMPT_KEYS), written, *screens, ("Figures", FIGURES)]
+    said = ("Commands, written in the prompt", commands)
+    screens = (comparing, reading, choosing, finding, setting)
+    return [*sections, ("Prompt", PROMPT_KEYS), said, *screens, ("Figures", FIGURES)]
+
+
+def _pairs(actions: Iterable[Action]) -> Pairs:
+    return tuple((KEYS.shown(action), action.title) for action in actions)
 
 
 def _columns(pairs: Pairs) -> Table:

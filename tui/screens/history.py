@@ -29,6 +29,7 @@ from localspec.settings import load_settings
 from localspec.text import printable
 from localspec.types import MEMORY_CAPACITY
 from tui.exporting import ExportKind, write_export
+from tui.keymap import KEYS
 from tui.keys import bindings
 
 SHOWN = 500
@@ -40,10 +41,10 @@ SEARCH_AFTER_S = 0.1
 LOW = 26
 """Rows of the window below which the list needs all of them."""
 
-KEYS = (
-    "enter open · f2 rename · del delete · f3 export Markdown · f4 JSON · esc back",
-    "enter · f2 rename · del · f3 .md · f4 .json · esc",
-    "f2 rename · del · f3 .md · f4 .json",
+HINTS = (
+    "enter open · {rename} rename · {delete} delete · {markdown} export Markdown · {json} JSON · {back} back",
+    "enter · {rename} rename · {delete} · {markdown} .md · {json} .json · {back}",
+    "{rename} rename · {delete} · {markdown} .md · {json} .json",
 )
 """The keys at the bottom: the first of these that there is room for."""
 
@@ -194,7 +195,7 @@ class HistoryScreen(ModalScreen[int | None]):
             return
         deleted = Deleted(tree, conversations.Remembered())
         self._deleted.append(deleted)
-        self._say(f"Deleted “{_title(row)}”; ctrl+z brings it back.")
+        self._say(f"Deleted “{_title(row)}”; {KEYS['history.undo']} brings it back.")
         if not self._store.private:
             self._soon(lambda: _forget(deleted))
 
@@ -249,7 +250,10 @@ class HistoryScreen(ModalScreen[int | None]):
     def _show_keys(self) -> None:
         hint = self.query_one("#history-hint", Static)
         room = hint.content_size.width
-        hint.update(next((keys for keys in KEYS if len(keys) <= room), KEYS[-1]))
+        names = ("rename", "delete", "markdown", "json", "back")
+        keys = {name: KEYS[f"history.{name}"] for name in names}
+        hints = [words.format(**keys) for words in HINTS]
+        hint.update(Text(next((words for words in hints if len(words) <= room), hints[-1])))
 
     def _say(self, sentence: str) -> None:
         self.query_one("#history-said", Static).update(Text(sentence))

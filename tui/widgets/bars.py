@@ -13,6 +13,7 @@ from localspec.models.progress import PullProgress
 from tui import figures
 from tui.chat import Chat
 from tui.conversation import title_of
+from tui.keymap import KEYS
 from tui.keys import KEY_BAR, Action
 from tui.state import Phase
 from tui.widgets.panel import speculation_words
@@ -87,7 +88,7 @@ class KeyBar(Rows):
         for action in self._actions:
             if not usable(action):
                 continue
-            key = action.shown.replace("ctrl+", "^")
+            key = KEYS.shown(action).replace("ctrl+", "^")
             start = row_width(row) + (2 if row else 0)
             end = start + cell_len(key) + 1 + cell_len(action.hint)
             if end > self.size.width:
@@ -140,7 +141,10 @@ def activity_row(chat: Chat) -> Row:
     if chat.setup.fetching is not None:
         return _fetching(chat.setup.fetching, chat.setup.coming)
     if chat.stopping:
-        return [("Stopping…", "muted"), ("  esc again ends an engine that does not answer", "faint")]
+        return [
+            ("Stopping…", "muted"),
+            (f"  {KEYS['chat.stop']} again ends an engine that does not answer", "faint"),
+        ]
     if chat.busy and not chat.replying:
         return [(f"Ending {chat.desk.errand}…", "muted")]
     match state.phase:
@@ -157,10 +161,16 @@ def activity_row(chat: Chat) -> Row:
             return [("Writing", "good"), (f"  {tokens} tokens", "muted")]
         case Phase.DOWN:
             if chat.failure is not None:
-                return [("No model. ", "bad"), ("The next message tries again; ctrl+q quits.", "muted")]
+                return [
+                    ("No model. ", "bad"),
+                    (f"The next message tries again; {KEYS['app.quit']} quits.", "muted"),
+                ]
             return [("The engine has stopped. ", "bad"), ("The next message starts it again.", "muted")]
         case Phase.READY if chat.branches.editing is not None:
-            return [("Editing a message", "accent"), ("  enter asks it anew, esc leaves it be", "muted")]
+            return [
+                ("Editing a message", "accent"),
+                (f"  enter asks it anew, {KEYS['chat.stop']} leaves it be", "muted"),
+            ]
         case Phase.READY:
             if state.load is not None:
                 return [("Loading the draft model  ", "muted"), *_meter(state.load.fraction)]

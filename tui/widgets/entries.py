@@ -14,6 +14,7 @@ from localspec.text import printable
 from tui import figures
 from tui.conversation import Message
 from tui.folding import folded
+from tui.keymap import KEYS
 from tui.markdown import Line, MarkdownRenderer, MarkdownStream, MarkdownStyles
 from tui.markdown.lines import BLANK, indent, pad, styled, to_line, wrap
 from tui.reasoning import Span, Thoughts, opening_in, span_in
@@ -203,7 +204,7 @@ GREETING_WIDTH = 72
 
 _GREETING = (
     "Everything is computed on this machine. Speculation guesses several tokens ahead and the model checks "
-    "them together: the same answer, and sooner where the guesses come true. f2 switches it off and on, "
+    "them together: the same answer, and sooner where the guesses come true. {} switches it off and on, "
     "at any time."
 )
 
@@ -217,7 +218,8 @@ class Greeting(Entry):
     def render(self, styles: EntryStyles, width: int) -> list[Line]:
         """Rows of a short introduction."""
         heading, dim = styles.markdown.heading, styles.markdown.dim
-        texts = (styled(f"Chat with {self._model_name}", heading), Text(end=""), styled(_GREETING, dim))
+        words = _GREETING.format(KEYS["chat.speculation"])
+        texts = (styled(f"Chat with {self._model_name}", heading), Text(end=""), styled(words, dim))
         margin = Segment(" " * MARGIN)
         room = min(_measure(width), GREETING_WIDTH)
         rows = [to_line(row, glue) for text in texts for row, glue in wrap(text, room)]
