@@ -118,8 +118,8 @@ class ReplyText:
         self._held = text[certain:]
 
 
-# C0 but tab and newline, DEL, C1, bidirectional embeddings, overrides and isolates, lone surrogates.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# C0 but tab and newline, DEL, C1, line separators, bidirectional controls, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def _visible(match: re.Match[str]) -> str:
@@ -140,8 +140,8 @@ def printable(text: str) -> str:
     """Text that is safe to draw: control characters become visible, newline and tab stay.
 
     C0 and C1 controls become Unicode's control pictures, so escape sequences are shown and never executed;
-    characters that reorder text (bidirectional embeddings, overrides, isolates) become their code point in
-    angle quotes, and lone surrogates U+FFFD. Each character is treated alone: printing text piece by piece or
-    as a whole gives the same.
+    characters that reorder text (bidirectional embeddings, overrides, isolates) or end lines of their own
+    (U+2028, U+2029) become their code point in angle quotes, and lone surrogates U+FFFD. Each character is
+    treated alone: printing text piece by piece or as a whole gives the same.
     """
     return _UNSAFE.sub(_visible, text)

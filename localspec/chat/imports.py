@@ -25,6 +25,9 @@ from localspec.chat.rows import (
 )
 from localspec.errors import NotFoundError, UsageError
 
+MOST_BYTES = 512 << 20
+"""A file of more is not read."""
+
 _SHAPES = "our own export, ChatGPT's conversations.json, or a list of messages with role and content"
 
 
@@ -33,10 +36,15 @@ def read_trees(path: Path) -> list[Tree]:
 
     Raises:
         NotFoundError: there is no such file.
-        UsageError: it cannot be read, is damaged, or is of none of the kinds that are known.
+        UsageError: it cannot be read, is too large, is damaged, or is of none of the kinds that are known.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        # A device may have no end.
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise UsageError(f"{path} is too large: at most {MOST_BYTES >> 20} MiB are read. Split it.")
+        text = content.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise NotFoundError(f"There is no file {path}; check the path.") from error
     except OSError as error:

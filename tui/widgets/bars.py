@@ -36,6 +36,7 @@ class ActivityBar(Rows):
     """
 
     HINT_SECONDS = 4.0
+    HINT_ROWS = 3
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
@@ -63,8 +64,27 @@ class ActivityBar(Rows):
             self._draw()
 
     def _draw(self) -> None:
-        row = [(self._hint, "accent")] if self._hint else self._activity
-        self.show([cut(row, self.size.width)])
+        width = self.size.width
+        rows: list[Row] = [cut(self._activity, width)]
+        if self._hint:
+            rows = [[(line, "accent")] for line in wrapped(self._hint, width, self.HINT_ROWS)]
+        # What a hint advises stands at its end: in a narrow window it takes more rows for its moment.
+        self.styles.height = len(rows)
+        self.show(rows)
+
+
+def wrapped(text: str, width: int, most: int) -> list[str]:
+    """A sentence in rows of `width` cells, at most so many; what is left over ends with an ellipsis."""
+    rows: list[str] = []
+    for word in text.split():
+        if rows and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
+            rows[-1] += f" {word}"
+        elif len(rows) < most:
+            rows.append(word)
+        else:
+            # Too long for its row, so that it is cut where it is shown.
+            rows[-1] += f" {word}"
+    return ["".join(piece for piece, _ in cut([(row, "")], width)) for row in rows] or [""]
 
 
 class KeyBar(Rows):

@@ -239,7 +239,7 @@ def footer(message: Message) -> str:
     if rate is not None:
         parts.append(f"{figures.rate(rate)} tok/s")
     if tokens:
-        parts.append(f"{tokens:.0f} tokens")
+        parts.append(f"{tokens:.0f} {'token' if tokens == 1 else 'tokens'}")
     acceptance, length = _number(stats, "acceptance_rate"), _number(stats, "acceptance_length")
     if acceptance is not None:
         parts.append(f"{figures.percent(acceptance)} accepted")

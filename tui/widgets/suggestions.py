@@ -69,4 +69,6 @@ class Suggestions(Rows):
             row.append((f" {one.about}", "muted"))
         if marked:
             row.append(("   tab", "key"))
+            if len(self._all) > 1:
+                row.append((f"  {place + 1} of {len(self._all)}", "muted"))
         return row
