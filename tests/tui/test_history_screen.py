@@ -137,7 +137,7 @@ async def test_f2_renames_what_is_marked() -> None:
         assert app.chat.conversation.title.startswith("Better")
 
 
-async def test_what_is_deleted_comes_back_with_its_memory_until_the_screen_is_left() -> None:
+async def test_what_is_deleted_comes_back_with_its_memory_until_the_app_ends() -> None:
     async with running() as app:
         rows = filled(app.store)
         log = remember(rows[1])
@@ -158,6 +158,9 @@ async def test_what_is_deleted_comes_back_with_its_memory_until_the_screen_is_le
         assert app.store.get(2) is None
         await app.until(lambda: log.reread().records == [])
         again = await opened(app)
+        await again.press("ctrl+z")
+        assert again.screen.listed == (3, 2, 1)
+        await app.until(lambda: [one.conversation for one in log.reread().records] == [rows[1].memory_name])
         await again.press("ctrl+z")
         assert "Nothing was deleted" in again.said
 

@@ -28,7 +28,7 @@ from tui.library import Library
 from tui.messages import EngineFrame
 from tui.screens.choice import ChoiceScreen
 from tui.screens.compare import CompareScreen
-from tui.screens.history import HistoryScreen
+from tui.screens.history import Bin, HistoryScreen
 from tui.screens.reading import ReadingScreen
 from tui.screens.settings import SettingsScreen
 from tui.screens.tokens import TokenScreen
@@ -65,6 +65,7 @@ class ChatScreen(ReadingScreen):
         self._comparison: Comparison | None = None
         self._compare_screen: CompareScreen | None = None
         self._token_screen: TokenScreen | None = None
+        self._gone = Bin()
         self.library = Library(self, launch, self.acted)
         self.set_class(not launch.panel, "-no-panel")
         # In the flow of the terminal there are too few rows for the panel.
@@ -105,7 +106,8 @@ class ChatScreen(ReadingScreen):
         await self.bridge.run(self.post_message)
 
     def on_unmount(self) -> None:
-        """Nothing is fetched any more when the app ends."""
+        """Nothing is fetched any more when the app ends, and nothing deleted can come back."""
+        self._gone.close()
         self.library.close()
 
     # --- what arrives -------------------------------------------------------------------------------
@@ -278,7 +280,8 @@ class ChatScreen(ReadingScreen):
     def action_open_chat(self) -> None:
         """Choose an earlier conversation, or rename, delete or export one."""
         now = self.chat.conversation
-        self.app.push_screen(HistoryScreen(self.store, now.id, replying=self.chat.replying), self._open)
+        screen = HistoryScreen(self.store, now.id, self._gone, replying=self.chat.replying)
+        self.app.push_screen(screen, self._open)
 
     def _open(self, conversation_id: int | None) -> None:
         if conversation_id is not None:

@@ -57,6 +57,19 @@ class Deleted:
     remembered: conversations.Remembered
 
 
+class Bin:
+    """What was deleted while the app runs, the newest last, and can be brought back until it ends."""
+
+    def __init__(self) -> None:
+        self.deleted: list[Deleted] = []
+        # One after the other: what is brought back was forgotten before.
+        self.memory = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forget")
+
+    def close(self) -> None:
+        """Take no more; what is being forgotten is forgotten to its end."""
+        self.memory.shutdown(wait=False)
+
+
 class HistoryScreen(ModalScreen[int | None]):
     """A list of conversations, newest first; typing searches them. Returns the chosen id, or None.
 
@@ -64,6 +77,7 @@ class HistoryScreen(ModalScreen[int | None]):
         store: where they are.
         current: id of the one on screen.
         replying: whether a reply is being written into that one.
+        gone: takes what is deleted; it outlives the screen.
     """
 
     CSS_PATH = "history.tcss"
@@ -77,15 +91,13 @@ class HistoryScreen(ModalScreen[int | None]):
     ]
     AUTO_FOCUS = "#filter"
 
-    def __init__(self, store: Store, current: int | None, *, replying: bool = False) -> None:
+    def __init__(self, store: Store, current: int | None, gone: Bin, *, replying: bool = False) -> None:
         super().__init__()
         self._store, self._current, self._replying = store, current, replying
         self._rows: dict[int, ConversationRow] = {}
-        self._deleted: list[Deleted] = []
+        self._gone = gone
         self._renaming: ConversationRow | None = None
         self._waiting: Timer | None = None
-        # One after the other: what is brought back was forgotten before. Goes on when the screen is left.
-        self._memory = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forget")
 
     def compose(self) -> ComposeResult:
         """A filter above the list, a line for what happened, and the keys."""
@@ -108,10 +120,6 @@ class HistoryScreen(ModalScreen[int | None]):
         """Fit the keys into the width, and the list into the height."""
         self.set_class(event.size.height <= LOW, "-low")
         self.call_after_refresh(self._show_keys)
-
-    def on_unmount(self) -> None:
-        """What is being forgotten is forgotten to its end."""
-        self._memory.shutdown(wait=False)
 
     @property
     def listed(self) -> tuple[int, ...]:
@@ -176,7 +184,7 @@ class HistoryScreen(ModalScreen[int | None]):
         self._say("enter takes the new title · esc leaves it as it was")
 
     def action_delete(self) -> None:
-        """Delete what is marked; it can be brought back until the screen is left."""
+        """Delete what is marked; it can be brought back until the app ends."""
         row = self._marked
         if row is None:
             return
@@ -194,23 +202,23 @@ class HistoryScreen(ModalScreen[int | None]):
             self._say(f"“{_title(row)}” was deleted elsewhere already.")
             return
         deleted = Deleted(tree, conversations.Remembered())
-        self._deleted.append(deleted)
+        self._gone.deleted.append(deleted)
         self._say(f"Deleted “{_title(row)}”; {KEYS['history.undo']} brings it back.")
         if not self._store.private:
             self._soon(lambda: _forget(deleted))
 
     def action_undo(self) -> None:
         """Bring the last deleted conversation back."""
-        if not self._deleted:
-            self._say("Nothing was deleted here that could come back.")
+        if not self._gone.deleted:
+            self._say("Nothing was deleted that could come back.")
             return
-        deleted = self._deleted[-1]
+        deleted = self._gone.deleted[-1]
         try:
             row = self._store.restore(deleted.tree)
         except StorageError as error:
             self._say(str(error))
             return
-        self._deleted.pop()
+        self._gone.deleted.pop()
         self._fill(mark=row.id)
         self._say(f"“{_title(row)}” is back.")
         if not self._store.private:
@@ -330,7 +338,7 @@ class HistoryScreen(ModalScreen[int | None]):
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._complain, trouble)
 
-        self._memory.submit(run)
+        self._gone.memory.submit(run)
 
     def _complain(self, trouble: str) -> None:
         if self.is_attached:
