@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -47,6 +49,10 @@ SIGNALLED = 128
 """Exit status of a process that a signal ended, less the signal's number."""
 
 
+LAST_RESORT_S = 5.0
+"""How long the app may take to end after a signal; a terminal that is gone can hold it up for good."""
+
+
 class LocalspecApp(App[None], inherit_bindings=False):
     """The chat in a terminal."""
 
@@ -69,6 +75,7 @@ class LocalspecApp(App[None], inherit_bindings=False):
         link = launch.recorded(link)
         self._recording = link if isinstance(link, RecordingLink) else None
         self._chat_screen = ChatScreen(launch, link, store)
+        self._last_resort: threading.Timer | None = None
 
     @property
     def chat_screen(self) -> ChatScreen:
@@ -120,7 +127,18 @@ class LocalspecApp(App[None], inherit_bindings=False):
             self._recording.looked_at(name)
 
     def _signalled(self, number: int) -> None:
+        if self._last_resort is None:
+            # Where the terminal has been closed, Textual's writer has ended, and writing to it waits for good.
+            # The engine ends with this process.
+            self._last_resort = threading.Timer(LAST_RESORT_S, os._exit, (SIGNALLED + number,))
+            self._last_resort.daemon = True
+            self._last_resort.start()
         self.exit(return_code=SIGNALLED + number)
+
+    def ended(self) -> None:
+        """The app has ended in good order."""
+        if self._last_resort is not None:
+            self._last_resort.cancel()
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy what is selected."""
@@ -189,6 +207,7 @@ def run_chat(launch: Launch, *, link: EngineLink | None = None, store: Store | N
             app.run(inline=launch.inline)
         finally:
             app.chat_screen.chat.close()
+            app.ended()
         if launch.inline and not launch.private:
             sys.stdout.write(last_words(app.chat_screen.chat.conversation.messages))
         return app.return_code or 0
