@@ -128,7 +128,7 @@ class LocalspecApp(App[None], inherit_bindings=False):
 
     def _signalled(self, number: int) -> None:
         if self._last_resort is None:
-            # Where the terminal has been closed, Textual's writer has ended, and writing to it waits for good.
+            # Where the terminal has been closed, Textual's writer has ended, and writing waits for good.
             # The engine ends with this process.
             self._last_resort = threading.Timer(LAST_RESORT_S, os._exit, (SIGNALLED + number,))
             self._last_resort.daemon = True
