@@ -84,6 +84,12 @@ class Terminal:
         self._reader.join(timeout=seconds)
         return status
 
+    def hang_up(self) -> None:
+        """Close the window: the terminal is gone. The processes in it are not told."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, self._leader)
+        os.close(nowhere)
+
     def close(self) -> None:
         """End the command, whatever it does."""
         if self.process.poll() is None:

@@ -35,3 +35,28 @@ def test_a_polite_kill_restores_the_terminal_and_ends_the_engine(
         assert all(red == green == blue for red, green, blue in colours)
     finally:
         terminal.close()
+
+
+@pytest.mark.model
+def test_a_terminal_that_is_closed_under_an_editor_leaves_no_process(
+    private_home: Path, smollm2_path: Path
+) -> None:
+    command = [sys.executable, "-m", "localspec", "chat", "--model", str(smollm2_path), "--threads", "1"]
+    editor = "sh -c 'echo EDITING; exec sleep 60'"
+    environment = {**os.environ, "LOCALSPEC_HOME": str(private_home), "VISUAL": editor}
+    terminal = Terminal(command, environment, 80, 24)
+    try:
+        terminal.wait_for("speculation on", "RAM")
+        processes = psutil.Process(terminal.process.pid).children(recursive=True)
+        terminal.send("\x07")
+        terminal.wait_for("EDITING")
+        editing = set(psutil.Process(terminal.process.pid).children(recursive=True)) - set(processes)
+        terminal.hang_up()
+        # As the system does with all that has this terminal.
+        terminal.process.send_signal(signal.SIGHUP)
+        for process in editing:
+            process.kill()
+        assert terminal.process.wait(timeout=20) == 128 + signal.SIGHUP
+        assert psutil.wait_procs(processes, timeout=5)[1] == []
+    finally:
+        terminal.close()
