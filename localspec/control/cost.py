@@ -45,11 +45,17 @@ _NEW_TURN = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The best length of a draft, the tokens that its pass is expected to emit, and whether that pays."""
+    """The best length of a draft, the tokens that its pass is expected to emit, and how many would pay."""
 
     length: int
     expected: float
-    pays: bool
+    needed: float
+    settled: bool = False
+
+    @property
+    def pays(self) -> bool:
+        """Whether that is enough, or not for this controller to say."""
+        return self.settled or (self.length > 0 and self.expected > self.needed)
 
 
 @dataclass(slots=True)
@@ -187,7 +193,7 @@ class CostController:
         if draft.probs:
             # To choose among drawn tokens by what came of them would change the distribution they follow.
             self._pending.append(_Pending(self._position, draft, len(draft)))
-            self._plan = _Plan(len(draft), 1.0 + sum(survival), pays=True)
+            self._plan = _Plan(len(draft), 1.0 + sum(survival), self._needed(len(draft)), settled=True)
             return draft
         length, wanted = self._best(survival, self._stake(survival[0])), 0
         if not length:
@@ -262,9 +268,15 @@ class CostController:
             # No end of the search: sixteen tokens may cost less than nine.
             if cost <= most and expected / (draft_s + cost) > best_rate:
                 best, best_rate, promised = length, expected / (draft_s + cost), expected
-        pays = best_rate > MARGIN / (draft_s + one + self.cost.moving(1))
-        self._plan = _Plan(best, promised, pays=pays)
-        return best if pays else 0
+        self._plan = _Plan(best, promised, self._needed(best))
+        return best if self._plan.pays else 0
+
+    def _needed(self, length: int) -> float:
+        """Tokens that a pass over a draft of `length` has to emit to pay."""
+        # What drafting takes is spent whether the draft is verified or not.
+        draft_s, widths = self._spent_s, (length + 1, 1)
+        drafted, plain = (draft_s + self.cost(width) + self.cost.moving(width) for width in widths)
+        return MARGIN * drafted / plain
 
     @property
     def _spent_s(self) -> float:
@@ -287,10 +299,7 @@ class CostController:
         plan = self._plan
         if plan is None or not plan.length:
             return ""
-        # What drafting takes is spent whether the draft is verified or not, as in the choice itself.
-        draft_s = self._spent_s
-        needed = (draft_s + self.cost(plan.length + 1)) / (draft_s + self.cost(1)) * MARGIN
-        alpha, least = acceptance_for(plan.expected, plan.length), acceptance_for(needed, plan.length)
+        alpha, least = acceptance_for(plan.expected, plan.length), acceptance_for(plan.needed, plan.length)
         even = "beyond 100 %" if least is None else f"{100 * least:.0f} %"
         tokens = f"{plan.length} {'tokens' if plan.length > 1 else 'token'}"
         return f", {tokens}: acceptance {100 * (alpha or 0.0):.0f} %, break-even {even}"
