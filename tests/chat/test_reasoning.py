@@ -27,7 +27,7 @@ PIECES = (
 
 @pytest.mark.parametrize("marks", MARKS, ids=lambda marks: marks.begin)
 def test_every_pair_of_marks_is_known(marks: object) -> None:
-    begin, end = marks.begin, marks.end  # type: ignore[attr-defined]
+    begin, end = marks.begin, marks.end
     reasoning = reasoning_of(f"{begin}\nhm\n{end}\n\nHello")
     assert (reasoning.blocks, reasoning.answer, reasoning.thinking) == (["\nhm\n"], "Hello", False)
     stopped = reasoning_of(f"{begin}\nhm")

@@ -126,7 +126,7 @@ def test_trees_are_added_under_new_ids_all_or_none(store: Store) -> None:
     assert texts(store, added) == ["Q1", "A1"]
     assert store.messages(added.id)[1].stats == {"tokens": 3}
     assert (added.created, added.updated, added.message_count) == (row.created, row.updated, 3)
-    broken = Tree(row, (MessageRow(1, 1, None, "robot", "x", "complete", 0.0),), 1)  # type: ignore[arg-type]
+    broken = Tree(row, (MessageRow(1, 1, None, "robot", "x", "complete", 0.0),), 1)
     with pytest.raises(StorageError):
         store.add_trees([copy, broken])
     assert len(store.conversations()) == 2

@@ -11,7 +11,5 @@ from localspec.client import EngineClient
 
 scenario = sys.argv.pop(1)
 worker = Path(__file__).with_name("scripted_worker.py")
-EngineClient.__init__ = partialmethod(  # type: ignore[method-assign, assignment]
-    EngineClient.__init__, command=(sys.executable, str(worker), scenario)
-)
+EngineClient.__init__ = partialmethod(EngineClient.__init__, command=(sys.executable, str(worker), scenario))
 main()

@@ -71,7 +71,7 @@ def scores_of(
     heard: list[Event] = []
     calls = iter(range(100_000))
     last = reply_scores(
-        made, Known(prompt, short), request, heard.append, lambda: next(calls) >= stop_after  # type: ignore[arg-type]
+        made, Known(prompt, short), request, heard.append, lambda: next(calls) >= stop_after
     )  # fmt: skip
     parts = [event for event in heard if isinstance(event, Scored)]
     assert {type(event) for event in heard} <= {Scored, PrefillProgress}
@@ -144,7 +144,7 @@ def test_trees_tell_a_refused_branch_below_what_was_accepted() -> None:
 def test_confidence_belongs_to_the_tokens_said_and_then_to_the_refused() -> None:
     class Sure(AdversarialDrafter):
         def propose(self, tokens: Sequence[int], budget: object) -> Draft:
-            draft = super().propose(tokens, budget)  # type: ignore[arg-type]
+            draft = super().propose(tokens, budget)
             falling = tuple(0.9999 ** (place + 1) / (place + 1) for place in range(len(draft)))
             return Draft.chain(draft.tokens, source="sure", confidence=falling)
 
@@ -268,8 +268,8 @@ class Broken(ScriptedModel):
         super().__init__(VOCABULARY)
         self._value = value
 
-    def decode(self, tokens: Sequence[int], outputs: str) -> Rows:  # type: ignore[override]
-        rows = super().decode(tokens, outputs)  # type: ignore[arg-type]
+    def decode(self, tokens: Sequence[int], outputs: str) -> Rows:
+        rows = super().decode(tokens, outputs)
         if outputs == "all" and math.isinf(self._value) and self._value > 0:
             raise EngineError("The pass failed.")
         if outputs == "all":

@@ -146,7 +146,7 @@ async def test_what_was_not_measured_is_a_dash() -> None:
         else:
             take(command)
 
-    engine._take = refuse  # type: ignore[method-assign]
+    engine._take = refuse
     async with running(engine) as app:
         look = await opened(app)
         await app.pilot.press("enter")
@@ -213,7 +213,7 @@ async def test_leaving_in_the_middle_ends_it_and_the_chat_goes_on() -> None:
         await app.until(lambda: "Because" in look.answer("a"))
         # An engine that takes a moment to stop.
         take = engine._take
-        engine._take = lambda command: None if isinstance(command, Cancel) else take(command)  # type: ignore[method-assign]
+        engine._take = lambda command: None if isinstance(command, Cancel) else take(command)
         comparison = look.comparison
         await app.pilot.press("f3")
         await app.until(lambda: app.app.screen is app.screen)

@@ -37,7 +37,7 @@ async def chatting(model: Path, folder: Path) -> AsyncIterator[Running]:
     app = LocalspecApp(launch, EngineClient(log_path=folder / "engine.log"), store)
     try:
         async with app.run_test(size=(120, 36)) as pilot:
-            found = Running(app, pilot, None, store)  # type: ignore[arg-type]
+            found = Running(app, pilot, None, store)
             await found.until(lambda: found.chat.ready, 60)
             yield found
     finally:

@@ -166,7 +166,7 @@ def test_a_huge_table_costs_little_while_it_grows() -> None:
         drawn += 1
         return block(*arguments, **options)
 
-    renderer.block = counted  # type: ignore[method-assign]
+    renderer.block = counted
     stream = MarkdownStream(renderer)
     for start in range(0, len(source), 200):
         before = [line.text for line in stream.lines]

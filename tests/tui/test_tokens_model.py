@@ -55,12 +55,12 @@ async def test_tokens_are_those_of_the_command_and_the_chat_goes_on(
     app = LocalspecApp(launch, EngineClient(log_path=tmp_path / "engine.log"), store)
     try:
         async with app.run_test(size=(120, 36)) as pilot:
-            found = Running(app, pilot, None, store)  # type: ignore[arg-type]
+            found = Running(app, pilot, None, store)
             await found.until(lambda: found.chat.ready, 60)
             await found.send(PROMPT)
             await found.until(lambda: found.chat.state.reply.steps > 3, 60)
             # In the middle of the reply tokens are spelled already, between two of its steps.
-            look = Look(found, None)  # type: ignore[arg-type]
+            look = Look(found, None)
             await look.open()
             await found.until(lambda: look.tokens.item is not None and look.text != "", 60)
             await found.until(lambda: look.reading.figures is Figures.KNOWN, 60)
