@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from localspec.control import Controller
-from localspec.drafters.base import Drafter
+from localspec.drafters.base import Drafter, feature_drafter
 from localspec.errors import PromptTooLongError, RollbackRefusedError, UsageError
 from localspec.logprobs import token_logprobs
 from localspec.messages import EmittedToken, Step, TokenLogprobs
@@ -163,6 +163,7 @@ class Session:
                 piece = wanted[len(self.tokens) : len(self.tokens) + chunk]
                 began = self._clock()
                 self.context.decode(piece, "none")
+                self._observe(piece)
                 self.tokens += piece
                 seconds = (self._clock() - began) * 1e-9
                 fitting = max(1, int(len(piece) * _CHUNK_SECONDS / max(seconds, 1e-6)))
@@ -175,14 +176,26 @@ class Session:
             self.drafter.begin(self.tokens)
         return Prefilled(len(prompt), cached, (self._clock() - started) * 1e-9)
 
+    def _observe(self, piece: Sequence[int]) -> None:
+        """Let a drafter that reads hidden states take those of a pass over a piece of the prompt."""
+        reader = feature_drafter(self.drafter)
+        if reader is not None:
+            reader.observe(len(self.tokens), piece)
+
     def _reuse(self, wanted: Sequence[int]) -> int:
-        """Trim the cache to the longest prefix that it shares with `wanted`; returns its length."""
+        """Trim the cache to the longest prefix that it shares with `wanted`; returns its length.
+
+        What the drafter has no hidden states of is read again.
+        """
         held = self.context.length
         shared = 0
         for mine, theirs in zip(self.tokens[:held], wanted, strict=False):
             if mine != theirs:
                 break
             shared += 1
+        reader = feature_drafter(self.drafter)
+        if reader is not None:
+            shared = min(shared, reader.holds(wanted))
         if shared == held:
             return shared
         try:
@@ -281,8 +294,9 @@ class Session:
         emitted = self._stopped(draft, verdict, rules, reply)
         tokens.extend(emitted)
         scores = self._scores(rows, verdict, emitted, logprobs)
+        path = verdict.path[: len(emitted) - 1]
         if not chain:
-            context.keep_path(verdict.path[: len(emitted) - 1])
+            context.keep_path(path)
         elif context.length != len(tokens) - 1:
             context.keep(len(tokens) - 1)
         accepted = min(len(verdict.path), len(emitted))
@@ -290,7 +304,8 @@ class Session:
         whole = verdict.kind == "correction" and len(emitted) > accepted
         refused = refused_branch(draft, verdict.path) if whole else ()
         kept_at = clock()
-        self.drafter.commit(Outcome(tuple(emitted), accepted, len(draft)))
+        kept = (0, *(node + 1 for node in path))
+        self.drafter.commit(Outcome(tuple(emitted), accepted, len(draft), kept))
         done_at = clock()
         return _Step(
             position=position,

@@ -168,3 +168,94 @@ class SequencesContext(Protocol):
 
     def clear(self) -> None:
         """Empty the cache of every sequence."""
+
+
+class Tap(Protocol):
+    """Hidden states of the target, kept with every pass from the moment the tap is made until it is closed.
+
+    They are those of the newest pass of the context, and void with the next one.
+    """
+
+    @property
+    def width(self) -> int:
+        """Values of a row: of all tapped layers together."""
+
+    def rows(self, rows: Sequence[int] | slice) -> NDArray[np.float32]:
+        """A copy of some rows of the newest pass, in batch order, shape [rows, width].
+
+        Of several layers a row holds what belongs to the first one, then the next one's.
+
+        Raises:
+            EngineError: the newest pass had fewer rows, or none of the tapped states.
+        """
+
+    def close(self) -> None:
+        """Have the states no longer kept."""
+
+
+class HeadContext(Protocol):
+    """A head that drafts from hidden states: its passes, and its own cache of one text.
+
+    Positions are the target's. The cache holds one run of them, which may begin anywhere and is only ever
+    extended at its end.
+    """
+
+    @property
+    def max_batch(self) -> int:
+        """Rows of one pass at most."""
+
+    @property
+    def length(self) -> int:
+        """Rows in the cache."""
+
+    def encode(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Turn the target's states into the head's (EAGLE-3's encoder), without touching the cache.
+
+        Args:
+            features: shape [rows, features of the head], any number of rows.
+
+        Returns:
+            A copy, shape [rows, width of the head].
+        """
+
+    def decode(
+        self,
+        start: int,
+        tokens: Sequence[int] | None,
+        states: NDArray[np.float32] | None,
+        outputs: Outputs,
+    ) -> None:
+        """One pass over rows at the positions `start` and on, which are in the cache from then on.
+
+        Args:
+            start: where the cache ends, or anywhere if it is empty.
+            tokens: token ids, one a row; None where the head wants states alone (DFlash's features).
+            states: a hidden state beside each token, shape [rows, width]; None where it wants tokens alone.
+            outputs: whether logits and states of the rows are wanted: of all, or of none.
+
+        Raises:
+            EngineError: too many rows for a pass, a gap in the positions, or the pass failed.
+        """
+
+    def logits(self, row: int) -> NDArray[np.float32]:
+        """Logits of a row of the newest pass, shape [vocabulary]; a view that the next pass overwrites."""
+
+    def state(self, row: int) -> NDArray[np.float32]:
+        """The hidden state of a row of the newest pass, shape [width]; a copy."""
+
+    def use_layer(self, number: int) -> None:
+        """Have passes run the prediction layer `number` of a head that has several (MTP), from 0.
+
+        Raises:
+            EngineError: there is no such layer.
+        """
+
+    def keep(self, end: int) -> None:
+        """Drop what stands at the position `end` and beyond.
+
+        Raises:
+            RollbackRefusedError: it cannot be dropped; its content is unknown until `clear`.
+        """
+
+    def clear(self) -> None:
+        """Empty the cache."""

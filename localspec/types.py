@@ -187,6 +187,9 @@ class Advice(Protocol):
         Asked before the first token too, with an empty draft; `source` tells whose it is.
         """
 
+    def block(self, source: str) -> bool:
+        """Whether a draft of `source` is worth its pass, where one pass makes all of its tokens."""
+
     def rate(self, draft: Draft) -> float:
         """Tokens that a pass over the best beginning of `draft` promises, a unit of time."""
 
@@ -225,11 +228,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step added to the session, handed to the drafter: `tokens` verified, `accepted` of the draft."""
+    """What a step added to the session, handed to the drafter.
+
+    Attributes:
+        tokens: what is verified now.
+        accepted: how many of them were draft tokens.
+        drafted: how many draft tokens there were.
+        rows: rows of the target's pass that its cache keeps, ascending: the root's (0), then those of the
+            tokens but the last. Row `rows[i]` belongs to the position `i` places after the root's.
+    """
 
     tokens: tuple[int, ...]
     accepted: int
     drafted: int
+    rows: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,10 @@ class NoAdvice:
         """See `Advice.more`."""
         return True
 
+    def block(self, source: str) -> bool:  # noqa: ARG002 - the protocol's argument
+        """See `Advice.block`."""
+        return True
+
     def rate(self, draft: Draft) -> float:
         """See `Advice.rate`: any draft is as good as the next."""
         return 1.0 if len(draft) else 0.0

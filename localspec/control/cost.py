@@ -169,6 +169,11 @@ class CostController:
             self._passes += 1
         return wanted
 
+    def block(self, source: str) -> bool:
+        """See `Advice.block`."""
+        self._model(source).whole = True
+        return self.more(Draft(source=source))
+
     def rate(self, draft: Draft) -> float:
         """See `Advice.rate`."""
         costs = self.cost.up_to(len(draft) + 1)

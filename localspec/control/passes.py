@@ -44,10 +44,12 @@ class DraftPasses:
 
     Attributes:
         seconds: of one of its passes; None before the first draft.
+        whole: whether one pass makes a whole draft, not one token of it.
     """
 
     def __init__(self) -> None:
         self.seconds: float | None = None
+        self.whole = False
         self._first = _Chance()
         self._later = _Chance()
 
@@ -87,17 +89,18 @@ class DraftPasses:
         """
         made, each = len(draft), self.seconds or 0.0
         expected, reach = 1.0, survival[-1] if survival else 1.0
-        here = 1.0 / (made * each + costs[0])
+        taken = each * (min(made, 1) if self.whole else made)
+        here = 1.0 / (taken + costs[0])
         for length, chance in enumerate(survival, start=1):
             expected += chance
-            here = max(here, expected / (made * each + costs[length]))
+            here = max(here, expected / (taken + costs[length]))
         there, first = 0.0, self.chance
         # What is not known of later tokens is taken from the first ones.
         later = self._later.value(first)
         for length in range(made + 1, min(made + _AHEAD, len(costs) - 1) + 1):
             reach *= later if length > 1 else first
             expected += reach
-            spent = length * each + costs[length]
+            spent = each * (1 if self.whole else length) + costs[length]
             if spent <= most:
                 there = max(there, expected / spent)
         return here, there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, cast
 
 from localspec.types import Budget, Draft, Outcome
 
@@ -44,3 +44,23 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Free what the drafter holds."""
+
+
+class FeatureDrafter(Drafter, Protocol):
+    """A drafter that reads the target's hidden states, of every token that the target's cache holds.
+
+    They are there only until the target's next pass. So such a drafter is told of every pass over a prompt as
+    it happens (`observe`; `begin` follows once all of it is read), and of every step by `commit`, whose
+    outcome names the rows. It takes a copy, once, of the rows that are kept.
+    """
+
+    def observe(self, start: int, tokens: Sequence[int]) -> None:
+        """The newest pass read `tokens`, which stand at `start` and on; what was known beyond is void."""
+
+    def holds(self, tokens: Sequence[int]) -> int:
+        """How many of the leading `tokens` need not pass through the target again for this drafter's sake."""
+
+
+def feature_drafter(drafter: Drafter) -> FeatureDrafter | None:
+    """`drafter` itself where it reads hidden states, else None."""
+    return None if drafter.needs is Needs.TOKENS else cast(FeatureDrafter, drafter)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from localspec.drafters.base import Drafter, Needs
+from localspec.drafters.base import Drafter, Needs, feature_drafter
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
 Follow = Callable[[Sequence[int], Budget], Draft]
@@ -30,6 +30,8 @@ class CascadeDrafter:
         self._members = tuple(members)
         self.name = "+".join(member.name for member in members)
         self.needs = max((member.needs for member in members), key=list(Needs).index)
+        readers = (feature_drafter(member) for member in members)
+        self._readers = tuple(reader for reader in readers if reader is not None)
         self.remembers = any(member.remembers for member in members)
         follows = {member.name: getattr(member, "follow", None) for member in members}
         self._follows: dict[str, Follow] = {name: one for name, one in follows.items() if one is not None}
@@ -38,6 +40,15 @@ class CascadeDrafter:
         """See `Drafter.begin`."""
         for member in self._members:
             member.begin(tokens)
+
+    def observe(self, start: int, tokens: Sequence[int]) -> None:
+        """See `FeatureDrafter.observe`."""
+        for reader in self._readers:
+            reader.observe(start, tokens)
+
+    def holds(self, tokens: Sequence[int]) -> int:
+        """See `FeatureDrafter.holds`."""
+        return min((reader.holds(tokens) for reader in self._readers), default=len(tokens))
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """See `Drafter.propose`."""

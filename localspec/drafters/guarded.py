@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from localspec.drafters.base import Drafter
+from localspec.drafters.base import Drafter, feature_drafter
 from localspec.errors import IncompatibleError, LocalspecError
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
@@ -37,6 +37,17 @@ class GuardedDrafter:
     def begin(self, tokens: Sequence[int]) -> None:
         """See `Drafter.begin`."""
         self._guard(lambda: self.inner.begin(tokens))
+
+    def observe(self, start: int, tokens: Sequence[int]) -> None:
+        """See `FeatureDrafter.observe`."""
+        reader = feature_drafter(self.inner)
+        if reader is not None:
+            self._guard(lambda: reader.observe(start, tokens))
+
+    def holds(self, tokens: Sequence[int]) -> int:
+        """See `FeatureDrafter.holds`."""
+        reader = feature_drafter(self.inner)
+        return len(tokens) if reader is None or self.problem is not None else reader.holds(tokens)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """See `Drafter.propose`; the empty draft once it has failed."""
