@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from localspec.control import Controller
 from localspec.drafters.base import Drafter, feature_drafter
 from localspec.errors import PromptTooLongError, RollbackRefusedError, UsageError
 from localspec.logprobs import token_logprobs
-from localspec.messages import EmittedToken, Step, TokenLogprobs
+from localspec.messages import EmittedToken, TokenLogprobs
+from localspec.reply import Emission, Prefilled, Reply, StopRules, never
 from localspec.sampling import Sampler
 from localspec.target import TargetContext, Vocabulary
 from localspec.text import ReplyText
@@ -24,7 +25,6 @@ from localspec.types import (
     EMPTY_DRAFT,
     Budget,
     Draft,
-    FinishReason,
     Outcome,
     Rows,
     StepStats,
@@ -33,69 +33,12 @@ from localspec.types import (
 )
 from localspec.verify import CoupledVerifier, RuleDrawing, Verifier
 
+__all__ = ["Emission", "Prefilled", "Reply", "Session", "StopRules"]
+
 _FIRST_CHUNK = 128
 _CHUNK_SECONDS = 0.25
 """Prefill is cut into pieces of about this time, so that cancelling and progress stay quick on slow
 machines."""
-
-
-def _never() -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class StopRules:
-    """When a reply ends.
-
-    Attributes:
-        max_tokens: tokens at most; None means until the context is full.
-        stop: strings that end the reply; they are cut off the text.
-        ignore_eos: do not stop at end-of-generation tokens (the sampler should forbid them).
-        cancelled: asked before every step and prefill chunk.
-    """
-
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    cancelled: Callable[[], bool] = _never
-
-
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """What one step added to a reply; `refused` and `confidence` as in `localspec.messages.Step`."""
-
-    tokens: tuple[EmittedToken, ...]
-    text: str
-    stats: StepStats
-    refused: tuple[int, ...] = ()
-    confidence: tuple[float, ...] = ()
-
-    def step(self, number: int) -> Step:
-        """The same as a message of reply `number`."""
-        return Step(number, self.text, self.tokens, self.stats, self.refused, self.confidence)
-
-
-@dataclass
-class Reply:
-    """A reply while it grows; `finish_reason` is set when it ends.
-
-    It may be continued by another call of `Session.reply`: its steps count on, and so does its clock.
-    """
-
-    text: ReplyText
-    token_ids: list[int] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-    steps: int = 0
-    began_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prefilled:
-    """What a prefill did: prompt tokens in all, and how many of them the cache already held."""
-
-    total: int
-    cached: int
-    seconds: float
 
 
 class Session:
@@ -130,7 +73,7 @@ class Session:
         prompt: Sequence[int],
         *,
         progress: Callable[[int], None] | None = None,
-        cancelled: Callable[[], bool] = _never,
+        cancelled: Callable[[], bool] = never,
     ) -> Prefilled:
         """Bring the cache to `prompt[:-1]`, decoding only what it does not hold yet.
 

@@ -1,0 +1,1 @@
+"""Drafting heads made for a model that the user has: `localspec train`."""
