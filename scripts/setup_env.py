@@ -355,7 +355,7 @@ def prepare(accel: str, *, dev: bool) -> None:
             wanted = "cpu"
             install_llama(wanted, requirement)
     say("installing localspec" + (" and the tools of its checks" if dev else ""))
-    pip("install", "-e", f"{ROOT}[dev]" if dev else str(ROOT), what="Installing localspec")
+    pip("install", "-e", f"{ROOT}[dev,train]" if dev else str(ROOT), what="Installing localspec")
     STATE.write_text(json.dumps({"digest": digest(), "accel": wanted, "dev": dev}))
 
 
