@@ -1,4 +1,4 @@
-"""Fixtures for tests with models that they write themselves; other folders of tests import `made` from here."""
+"""Fixtures for tests with models that they write themselves."""
 
 from __future__ import annotations
 

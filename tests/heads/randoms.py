@@ -22,7 +22,7 @@ def target(path: Path, *, layers: int = 3, seed: int = 0) -> Path:
     """An attention-only target (`llama`)."""
     weights = _vocabulary(seed)
     for number in range(layers):
-        weights.block(number, _SHAPE, attention=0.5, feed=0.05, keep=_HALF)
+        weights.block(number, _SHAPE, attention=0.3, feed=0.05, keep=_HALF)
     keys: dict[str, Value] = {**_SHAPE.keys(layers), "vocab_size": VOCABULARY}
     return write(path, "llama", keys, weights, template=True)
 
@@ -63,9 +63,10 @@ def eagle3(
     weights = Weights(seed)
     shape = Shape(width=width, inner=96)
     weights.put("fc.weight", weights.normal(width, len(layers) * _SHAPE.width))
-    for name, rows in (("q", shape.heads), ("k", shape.kv_heads), ("v", shape.kv_heads)):
-        weights.put(f"blk.0.attn_{name}.weight", weights.normal(rows * shape.head, 2 * width))
-    weights.put("blk.0.attn_output.weight", weights.normal(width, shape.heads * shape.head))
+    # Attention that is sharp, or all positions would look much the same.
+    for name, rows, gain in (("q", shape.heads, 4), ("k", shape.kv_heads, 1), ("v", shape.kv_heads, 1)):
+        weights.put(f"blk.0.attn_{name}.weight", gain * weights.normal(rows * shape.head, 2 * width))
+    weights.put("blk.0.attn_output.weight", 4 * weights.normal(width, shape.heads * shape.head))
     weights.feed_forward(0, shape, gain=1.0)
     weights.ones("blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm", "output_norm", width=width)
     weights.put("token_embd.weight", weights.normal(VOCABULARY, width))
@@ -131,23 +132,27 @@ def _flash(
     weights.put("fc.weight", weights.normal(width, len(layers) * width))
     weights.ones("enc.output_norm", "output_norm", width=width)
     for number in range(blocks):
-        weights.block(number, shape, attention=1.0, feed=1.0)
-        weights.put(f"blk.{number}.attn_q_norm.weight", np.full(shape.head, 1.5))
+        weights.block(number, shape, attention=3.0, feed=1.0)
+        weights.put(f"blk.{number}.attn_q_norm.weight", np.full(shape.head, 4.0))
         weights.ones(f"blk.{number}.attn_k_norm", width=shape.head)
     keys: dict[str, Value] = {**shape.keys(blocks), "block_size": block, "target_layers": list(layers)}
     return weights, keys
 
 
 def _vocabulary(seed: int) -> Weights:
-    """The first half of a state is the byte, which names the byte after it; the other half is the text's."""
-    order = np.random.default_rng(seed).permutation(BYTES)
+    """The first half of a state is the byte, which names the byte after it; the other half is the text's.
+
+    Only printable bytes are said: llama-server refuses to answer in bytes that are no text.
+    """
+    said = np.random.default_rng(seed).permutation(np.arange(ord(" "), ord("~") + 1))
+    after = np.roll(said, -1)
     weights = Weights(seed + 1)
     embeddings = np.zeros((VOCABULARY, _SHAPE.width), np.float32)
     bytes_part = weights.noise.normal(size=(VOCABULARY, _HALF))
     embeddings[:, :_HALF] = bytes_part / np.linalg.norm(bytes_part, axis=1, keepdims=True)
     output = np.zeros((VOCABULARY, _SHAPE.width), np.float32)
-    output[np.roll(order, -1)] = 4 * embeddings[order]
-    output[:BYTES, _HALF:] = 4 * weights.normal(BYTES, _HALF)
+    output[after] = 4 * embeddings[said]
+    output[after, _HALF:] = 4 * weights.normal(len(said), _HALF)
     weights.put("token_embd.weight", embeddings)
     weights.put("output.weight", output)
     weights.ones("output_norm", width=_SHAPE.width)
