@@ -20,7 +20,6 @@ from textual.screen import Screen
 from localspec import paths
 from localspec.chat.store import Store
 from localspec.client import EngineClient, EngineLink
-from localspec.errors import UsageError
 from localspec.recording import RecordingLink, ScreenName
 from localspec.settings import load_settings
 from tui import clipboard
@@ -34,7 +33,7 @@ from tui.screens.compare import CompareScreen
 from tui.screens.help import HelpScreen
 from tui.screens.settings import SettingsScreen
 from tui.screens.tokens import TokenScreen
-from tui.themes import DARK, LIGHT, greys, preferred_theme
+from tui.themes import DARK, LIGHT, check_theme, greys, preferred_theme
 
 __all__ = ["Launch", "LocalspecApp", "run_chat"]
 
@@ -99,9 +98,8 @@ class LocalspecApp(App[None], inherit_bindings=False):
                     loop.add_signal_handler(number, self._signalled, int(number))
 
     def _known_theme(self, name: str | None) -> str:
-        if name is not None and name not in self.available_themes:
-            known = ", ".join(sorted(self.available_themes))
-            raise UsageError(f"There is no theme '{name}'; set ui.theme to one of: {known}.")
+        if name is not None:
+            check_theme(name)
         return name or preferred_theme()
 
     def use_keys(self, chosen: Mapping[str, str]) -> None:

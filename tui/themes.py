@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 from textual.color import Color
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
+
+from localspec.errors import UsageError
 
 DARK = Theme(
     name="localspec-dark",
@@ -48,6 +50,13 @@ LIGHT = Theme(
         "faint": "#b9bcc2",
     },
 )
+
+
+def check_theme(name: str) -> None:
+    """Raise `UsageError` for a theme that there is not."""
+    known = sorted({*BUILTIN_THEMES, DARK.name, LIGHT.name})
+    if name not in known:
+        raise UsageError(f"There is no theme '{name}'; set ui.theme to one of: {', '.join(known)}.")
 
 
 def greys(theme: Theme) -> dict[str, str]:

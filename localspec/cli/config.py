@@ -86,8 +86,8 @@ def set_value(
 
     whole = full_key(key)
     meant = parsed(whole, value)
-    if action_of(whole) is not None:
-        _check_keys({whole: value})
+    if action_of(whole) is not None or whole == "ui.theme":
+        _check_app({whole: value})
     file = _file()
     write_settings(file, {whole: meant})
     typer.echo(f"{whole} = {_shown(meant)} in {file}", err=True)
@@ -151,7 +151,7 @@ def edit() -> None:
             )
         try:
             check_file()
-            _check_keys({})
+            _check_app({})
         except LocalspecError as error:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise
@@ -163,15 +163,19 @@ def edit() -> None:
             return
 
 
-def _check_keys(changes: Mapping[str, str]) -> None:
-    """Raise `UsageError` where the file's keys of the app, some of them changed, cannot be used."""
+def _check_app(changes: Mapping[str, str]) -> None:
+    """Raise `UsageError` where the file's keys or theme of the app, some of it changed, cannot be used."""
     from localspec.settings import from_file
 
-    chosen = from_file(changes).keymap
-    if chosen:
+    settings = from_file(changes)
+    if settings.keymap:
         from tui.keymap import checked
 
-        checked(chosen)
+        checked(settings.keymap)
+    if settings.ui.theme is not None:
+        from tui.themes import check_theme
+
+        check_theme(settings.ui.theme)
 
 
 def _file() -> Path:

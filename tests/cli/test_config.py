@@ -119,6 +119,7 @@ def test_set_changes_one_line(config: Config, file: Path, monkeypatch: pytest.Mo
         ("verify", "never", "coupled"),
         ("engine.kv_type", "f33", "f16"),
         ("ui.panel", "maybe", "boolean"),
+        ("ui.theme", "mauve", "localspec-light"),
         ("engine", "2", "one of its keys"),
         ("engine.thread", "2", "did you mean engine.threads"),
         ("sampling.temperature", "nan", "finite"),

@@ -178,7 +178,8 @@ def activity_row(chat: Chat) -> Row:
             return _prefill(chat)
         case Phase.WRITING:
             tokens = state.reply.emitted
-            return [("Writing", "good"), (f"  {tokens} tokens", "muted")]
+            thinking = chat.thoughts.reasoning.thinking
+            return [("Thinking" if thinking else "Writing", "good"), (f"  {tokens} tokens", "muted")]
         case Phase.DOWN:
             if chat.failure is not None:
                 return [
