@@ -228,14 +228,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step added to the session, handed to the drafter.
+    """What a step added to the session, handed to the drafter: `tokens` verified, `accepted` of the draft.
 
-    Attributes:
-        tokens: what is verified now.
-        accepted: how many of them were draft tokens.
-        drafted: how many draft tokens there were.
-        rows: rows of the target's pass that its cache keeps, ascending: the root's (0), then those of the
-            tokens but the last. Row `rows[i]` belongs to the position `i` places after the root's.
+    `rows` are those of the target's pass that its cache keeps: the root's (0), then one a token but for the
+    last. The row `rows[i]` belongs to the position `i` places after the root's.
     """
 
     tokens: tuple[int, ...]
