@@ -14,6 +14,7 @@ from localspec.control import DEFAULT_POLICY, Controller, FixedLength, LiveCost,
 from localspec.cost import CostCurve
 from localspec.draft_models import DraftModels
 from localspec.drafters import DEFAULT_LENGTH, LONGEST, Drafter, make_drafter
+from localspec.drafters.base import FeatureDrafter, feature_drafter
 from localspec.drafters.none import NoDrafter
 from localspec.memory.memory import Memory
 from localspec.sampling import Sampler
@@ -88,6 +89,7 @@ class Driver:
         self._files = dict(files or {})
         self._energy = EnergyMeter()
         self._read: tuple[tuple[int, ...], float] | None = None
+        self._width = context.max_batch
         self._session = Session(context, vocabulary, drafter=NoDrafter(), controller=Off(), clock=clock)
 
     def prefill(self, prompt: Sequence[int]) -> float:
@@ -110,17 +112,26 @@ class Driver:
         self._fill(prompt, min(_READ_WIDTH, self.context.max_batch))
         self._read = None
 
-    def _fill(self, prompt: Sequence[int], width: int) -> None:
+    def _fill(self, prompt: Sequence[int], width: int, reader: FeatureDrafter | None = None) -> float:
+        """Read `prompt` into an empty cache; seconds that `reader` took to take in the target's states."""
         self.context.clear()
         self._session.tokens = []
         self._session.drafter = NoDrafter()
+        self._width = width
+        taken = 0
         if len(prompt) < self.context.capacity:
             held = list(prompt[:-1])
             for start in range(0, len(held), width):
-                self.context.decode(held[start : start + width], "none")
+                piece = held[start : start + width]
+                self.context.decode(piece, "none")
+                if reader is not None:
+                    began = self._clock()
+                    reader.observe(start, piece)
+                    taken += self._clock() - began
             self._session.tokens = held
         # Finds everything there, or says that there is no room.
         self._session.prefill(prompt)
+        return taken * 1e-9
 
     def passes(self, prompt: Sequence[int], pieces: Iterable[Sequence[int] | TreePass]) -> Iterator[Rows]:
         """Rows of the passes that decode `pieces` after `prompt[:-1]`, without a session.
@@ -201,12 +212,17 @@ class Driver:
         )
 
     def run(self, reply: Reply, drafter: Drafter, controller: Controller, verifier: Verifier) -> Run:
-        """One reply of these parts of a session."""
+        """One reply of these parts of a session.
+
+        A drafter that reads the target's states sees the prompt read again, in passes as wide as before.
+        """
         session = self._session
+        reader = feature_drafter(drafter)
+        begin_s = self._fill(reply.prompt, self._width, reader) if reader is not None else 0.0
         session.drafter = drafter
         session.controller = controller
         session.verifier = verifier
-        begin = session.prefill(reply.prompt)
+        begin_s += session.prefill(reply.prompt).seconds
         sampler = self.sampler(reply)
         tokens = len(reply.forced) if reply.forced is not None else reply.tokens
         # A recording has no end before its last token, so nothing is cut off; drafts end as in free runs.
@@ -224,7 +240,7 @@ class Driver:
             token_ids=said,
             seconds=sum(step.total_ns for step in steps) * 1e-9,
             steps=tuple(steps),
-            begin_s=begin.seconds,
+            begin_s=begin_s,
             overhead_s=overhead * 1e-9,
             energy_j=joules,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from localspec.cost import CostCurve
 from localspec.stats.theory import expected_tokens
 
 LONGEST = 128
@@ -55,6 +56,23 @@ def predicted_speedup(
         return None
     plain = 1 - drafting
     return (drafting * expected_tokens(alpha, length) + plain) / (drafting * cost + plain)
+
+
+def speedup_on(curve: CostCurve, tau: float, lengths: Sequence[int], drafting: float) -> float | None:
+    """Speed over plain decoding that the same drafts would give where a pass costs what `curve` says.
+
+    None without steps.
+
+    Args:
+        curve: T(n) there, in any unit.
+        tau: tokens that a step emits on average.
+        lengths: draft tokens of each step.
+        drafting: what drafting takes a step, in passes over one token.
+    """
+    if not lengths:
+        return None
+    passes = sum(curve(1 + length) for length in lengths) / len(lengths) / curve(1)
+    return tau / (passes + drafting)
 
 
 def oracle_speedup(tokens: int, pass_ms: Mapping[int, float], longest: int = LONGEST) -> float | None:

@@ -20,6 +20,7 @@ from localspec.bench.peers import (
     Peer,
     PeerConfig,
     PeerReply,
+    chosen_draft,
     peer_configs,
     start_llama_server,
 )
@@ -120,7 +121,8 @@ class PeerRounds:
         runner: prepares prompts, for our own plain decoding.
         driver: our own plain decoding.
         settings: the grid.
-        draft_path: what llama-server drafts with, where its configuration needs a file.
+        drafts: draft models and heads; where its configuration needs one, llama-server gets the first that
+            suits it.
         tell: called with what is being done.
         after_run: called after each run with the tokens that it decoded.
         add: takes measurements as they come.
@@ -134,7 +136,7 @@ class PeerRounds:
         driver: Driver,
         settings: Settings,
         *,
-        draft_path: Path | None,
+        drafts: Sequence[Path],
         tell: Callable[[str], None],
         after_run: Callable[[float], None],
         add: Callable[[Sequence[PeerMeasurement]], None],
@@ -144,7 +146,7 @@ class PeerRounds:
         self._runner = runner
         self._driver = driver
         self._settings = settings
-        self._draft_path = draft_path
+        self._drafts = tuple(drafts)
         self._tell = tell
         self._after_run = after_run
         self._add = add
@@ -176,7 +178,7 @@ class PeerRounds:
                 threads=settings.threads,
                 context=settings.context,
                 gpu_layers=settings.gpu_layers,
-                draft_path=self._draft_path,
+                draft_path=chosen_draft(config, self._drafts),
                 kv_type=settings.kv_type,
                 flash_attention=settings.flash_attention,
             )

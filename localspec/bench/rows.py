@@ -7,9 +7,10 @@ that was not measured, or is no finite number, is None, and the note says why.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from localspec.bench.grouping import Order, grouped
-from localspec.bench.oracle import oracle_ms, predicted_speedup
+from localspec.bench.oracle import oracle_ms, predicted_speedup, speedup_on
 from localspec.bench.pooling import (
     Figures,
     clean,
@@ -31,6 +32,8 @@ from localspec.bench.records import (
     Timing,
 )
 from localspec.control import DEFAULT_POLICY
+from localspec.cost_presets import CURVES
+from localspec.drafters import members_of, models_of
 
 LOSSY = ("typical", "adasd")
 """Verification rules that change what the model would have said."""
@@ -53,6 +56,8 @@ class Row(Record):
         pass_cost: mean over the steps of T(1 + drafted)/T(1).
         predicted_speedup: theory's for a fixed length: expected tokens from alpha over T(1 + length)/T(1), in
             the share of the steps that drafted.
+        gpu_speedup: of drafters that are models or heads, what the same drafts would give with a consumer
+            GPU's T(n), drafting taking as large a share of T(1) as here.
         oracle_speedup: of the best drafts with the text known, see `localspec.bench.oracle`.
         of_oracle: speedup / oracle_speedup.
         floor_tokens_per_second: what memory bandwidth alone allows plain decoding.
@@ -100,6 +105,7 @@ class Row(Record):
     accepted_at: tuple[float, ...] = ()
     pass_cost: float | None = None
     predicted_speedup: float | None = None
+    gpu_speedup: float | None = None
     of_oracle: float | None = None
     floor_tokens_per_second: float | None = None
     of_floor: float | None = None
@@ -124,7 +130,7 @@ class Row(Record):
     @property
     def label(self) -> str:
         """The configuration in short, its temperature apart: "ngram 8", "ngram 8 rejection warm"."""
-        parts = [clean(self.draft)]
+        parts = [clean(short_draft(self.draft))]
         if self.draft_length is not None:
             parts.append(str(self.draft_length))
         elif self.policy is not None:
@@ -160,6 +166,16 @@ def rows(results: Results) -> tuple[Row, ...]:
     return tuple(_row(group, files.get(group[0].file)) for group in groups)
 
 
+def short_draft(spec: str) -> str:
+    """A drafter by the names of its files: where they lie is nobody's business."""
+    members = []
+    for member in members_of(spec):
+        method, colon, place = member.partition(":")
+        path = place if colon and "/" not in method else member
+        members.append(member.removesuffix(path) + PurePath(path).name)
+    return "+".join(members)
+
+
 def rates_in_short(rates: Sequence[float]) -> str:
     """Rates of synthetic acceptance: "rate 0.8" where each position falls by the same factor, else all."""
     if all(abs(rate - rates[0] ** place) < 1e-6 for place, rate in enumerate(rates, start=1)):
@@ -181,7 +197,7 @@ def _row(measured: list[Measurement], file: ModelFile | None) -> Row:
         speedup = figures.ratio("speed-up", rate, plain)
     low, high = spread(speedup, pairs)
     shared = _shared_figures(first)
-    shared |= _counted(used, configuration, first.parallel, file, figures)
+    shared |= _counted(used, configuration, first.parallel, file, plain, figures)
     shared |= _limits(timings, speedup, plain, first.parallel, file, figures)
     shared |= _identity(measured)
     shared |= _costs(used, figures)
@@ -217,7 +233,12 @@ def _shared_figures(measurement: Measurement) -> dict[str, object]:
 
 
 def _counted(
-    used: list[Measurement], configuration: Configuration, parallel: int, file: ModelFile | None, f: Figures
+    used: list[Measurement],
+    configuration: Configuration,
+    parallel: int,
+    file: ModelFile | None,
+    plain: float | None,
+    f: Figures,
 ) -> dict[str, object]:
     counts = pooled_counts([m.counts for m in used if m.counts])
     if counts is None:
@@ -228,6 +249,11 @@ def _counted(
     if alpha is not None and configuration.length and file and parallel == 1:
         drafting = counts.drafts / counts.steps if counts.steps else 0.0
         predicted = predicted_speedup(alpha, configuration.length, file.pass_ms, drafting)
+    elsewhere = None
+    if models_of(configuration.draft) and plain and counts.steps and parallel == 1:
+        lengths = [length for m in used if m.counts for length in m.lengths]
+        drafting = counts.draft_s / counts.steps * plain
+        elsewhere = speedup_on(CURVES["gpu"], counts.emitted / counts.steps, lengths, drafting)
     outside = total([counts.draft_s, counts.sample_s, counts.other_s])
     whole = total([outside, counts.verify_s])
     at = zip(counts.accepted_at, counts.drafted_at, strict=False)
@@ -240,6 +266,7 @@ def _counted(
         "accepted_at": tuple(accepted / drafted for accepted, drafted in at if drafted > 0),
         "pass_cost": f.finite("cost of a pass", mean_pass_cost(used, file)) if parallel == 1 else None,
         "predicted_speedup": f.finite("predicted speed-up", predicted),
+        "gpu_speedup": f.finite("speed-up on a GPU", elsewhere),
         "steps": counts.steps,
         "skipped_steps": counts.skipped_steps,
         "drafts": counts.drafts,

@@ -63,7 +63,8 @@ class Bench:
         transcripts: where replies are recorded.
         notes: sentences for the report, such as prompts that could not be read.
         drafts: the files of the grid's draft models, by the names that its drafters have for them.
-        peer_draft: what llama-server drafts with, where its configuration needs a file.
+        peer_draft: what llama-server drafts with, where its configuration needs a file; the grid's own draft
+            models and heads come next.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class Bench:
                         runner,
                         driver,
                         settings,
-                        draft_path=self._peer_draft,
+                        drafts=self._peer_drafts(path),
                         tell=self._tell,
                         after_run=self._after_run,
                         add=self._add_peers,
@@ -191,6 +192,11 @@ class Bench:
         if settings.startup and not any(row.file == path.stem for row in self.results.startup):
             self._tell(f"{path.stem}: starting up")
             self._add(startup=(*self.results.startup, *self._startup(path)))
+
+    def _peer_drafts(self, path: Path) -> list[Path]:
+        """What llama-server may draft with beside the model `path`, which it has anyway."""
+        found = [*([self._peer_draft] if self._peer_draft else []), *map(Path, self._drafts.values())]
+        return [file for file in dict.fromkeys(found) if file != path]
 
     def _sweeps(self, alone: Sequence[Block], runner: BlockRunner, sha256: str) -> None:
         """The blocks of one sequence each."""

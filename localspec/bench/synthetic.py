@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from localspec.drafters.base import Drafter, Needs
+from localspec.drafters.base import Drafter, feature_drafter
 from localspec.errors import UsageError
 from localspec.sampling import Sampler
 from localspec.types import Budget, Draft, Outcome, Rows, Verdict, VerdictKind
@@ -80,17 +80,27 @@ class SyntheticDrafter:
         sequence: the session's tokens, prompt included.
     """
 
-    needs = Needs.TOKENS
     remembers = False
 
     def __init__(self, inner: Drafter, sequence: Sequence[int]) -> None:
         self.name = inner.name
+        self.needs = inner.needs
         self._inner = inner
+        self._reader = feature_drafter(inner)
         self._sequence = list(sequence)
 
     def begin(self, tokens: Sequence[int]) -> None:
         """See `Drafter.begin`."""
         self._inner.begin(tokens)
+
+    def observe(self, start: int, tokens: Sequence[int]) -> None:
+        """See `FeatureDrafter.observe`."""
+        if self._reader is not None:
+            self._reader.observe(start, tokens)
+
+    def holds(self, tokens: Sequence[int]) -> int:
+        """See `FeatureDrafter.holds`."""
+        return len(tokens) if self._reader is None else self._reader.holds(tokens)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """`budget.tokens` tokens of the recorded text."""

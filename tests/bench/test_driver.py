@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
 from localspec.bench.driver import Driver, Reply
 from localspec.bench.records import Configuration
-from localspec.errors import UsageError
+from localspec.control import FixedLength
+from localspec.drafters import Needs
+from localspec.drafters.ngram import NgramDrafter
+from localspec.errors import PromptTooLongError, UsageError
 from localspec.sampling import Sampler
 from localspec.testing import ScriptedModel
 from localspec.types import SamplingParams
@@ -145,3 +149,68 @@ def test_a_policy_needs_the_costs_of_passes(driver: Driver) -> None:
     with pytest.raises(UsageError, match="cost"):
         driver.speculative(Reply(PROMPT, tokens=10), Configuration(draft="ngram"))
     assert len(driver.speculative(Reply(PROMPT, tokens=10), Configuration(draft="none")).steps) == 10
+
+
+class Reading(NgramDrafter):
+    """Drafts from the text, and notes which tokens' states it was shown, as a head would."""
+
+    needs = Needs.LAYERS
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__()
+        self._driver = driver
+        self.pieces: list[tuple[int, int]] = []
+        self.seen: list[int] = []
+
+    def observe(self, start: int, tokens: Sequence[int]) -> None:
+        # The states are those of the target's newest pass.
+        assert self._driver.context.length == start + len(tokens)
+        self.pieces.append((start, len(tokens)))
+        self.seen[start:] = tokens
+
+    def holds(self, tokens: Sequence[int]) -> int:
+        held = 0
+        while held < min(len(self.seen), len(tokens)) and self.seen[held] == tokens[held]:
+            held += 1
+        return held
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_drafter_that_reads_states_sees_the_prompt_in_passes_as_wide_as_before(
+    driver: Driver, narrow: bool
+) -> None:
+    assert isinstance(driver.context, ScriptedModel)
+    prompt = PROMPT * 60
+    if narrow:
+        driver.context.max_batch = 256
+        driver.read(prompt)
+    else:
+        driver.prefill(prompt)
+    passes = list(driver.context.passes)
+    reply = Reply(prompt, tokens=30)
+    plain = driver.plain(reply)
+    before = len(driver.context.passes)
+    drafter = Reading(driver)
+    run = driver.speculative(reply, Configuration(draft="reading", length=3), drafter)
+    assert run.token_ids == plain.token_ids
+    assert drafter.seen == list(prompt[:-1])
+    assert driver.context.passes[before : before + len(passes)] == passes
+    assert [count for _, count in drafter.pieces] == passes
+    # What it took to look on is its own time, the target's reading is not: a tick a look at the clock.
+    assert run.begin_s == pytest.approx((len(passes) + 1) * 1e-6)
+
+
+def test_every_reader_sees_the_prompt_and_dice_change_nothing_of_it(driver: Driver) -> None:
+    prompt, forced = PROMPT * 20, tuple([9, 10, 11, 12] * 5)
+    reply = Reply(prompt, tokens=20, forced=forced)
+    for _ in range(2):
+        drafter = Reading(driver)
+        configuration = Configuration(draft="reading", length=3, rates=(0.5, 0.2, 0.1))
+        driver.speculative(reply, configuration, drafter)
+        assert drafter.seen == list(prompt[:-1])
+
+
+def test_a_prompt_that_does_not_fit_is_said_to_a_reader_too(driver: Driver) -> None:
+    reply = Reply(PROMPT * 1000, tokens=5)
+    with pytest.raises(PromptTooLongError):
+        driver.run(reply, Reading(driver), FixedLength(3), driver.verifier(reply, None))

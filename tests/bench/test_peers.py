@@ -16,6 +16,7 @@ from localspec.bench.peers import (
     LlamaServerPeer,
     OpenAIPeer,
     PeerConfig,
+    chosen_draft,
     peer_configs,
     start_llama_server,
 )
@@ -119,6 +120,38 @@ def test_a_file_of_another_kind_is_refused(
     head.write_bytes(gguf_bytes(metadata, tensors=((tensor, (64, 8), FLOAT),)))
     with pytest.raises(PeerError, match=rf"; head\.gguf is of architecture '{architecture}'\."):
         start(tiny(tmp_path / "model.gguf"), config, draft_path=head)
+
+
+@pytest.mark.parametrize(
+    ("config", "chosen"),
+    [
+        ("ngram-mod", None),
+        ("draft-simple 3", "model"),
+        ("draft-eagle3 3", "eagle3"),
+        ("draft-mtp 3", "mtp"),
+        ("draft-dflash 15", "dflash"),
+        ("draft-dspark 7", "dspark"),
+    ],
+)
+def test_of_several_heads_each_type_gets_its_own(config: str, chosen: str | None, tmp_path: Path) -> None:
+    kinds: dict[str, tuple[dict[str, object], str]] = {
+        "mtp": ({"general.architecture": "mimo2", "mimo2.nextn_predict_layers": 1}, "a"),
+        "dspark": ({"general.architecture": "dflash"}, "markov_w1.weight"),
+        "dflash": ({"general.architecture": "dflash"}, "a"),
+        "eagle3": ({"general.architecture": "eagle3"}, "a"),
+        "model": ({"general.architecture": "llama"}, "a"),
+    }
+    for name, (metadata, tensor) in kinds.items():
+        data = gguf_bytes(metadata, tensors=((tensor, (64, 8), FLOAT),))
+        (tmp_path / f"{name}.gguf").write_bytes(data)
+    files = [tmp_path / f"{name}.gguf" for name in kinds]
+    wanted = next(one for name, one in SPEC_CONFIGS.items() if name.startswith(config))
+    assert chosen_draft(wanted, files) == (chosen and tmp_path / f"{chosen}.gguf")
+    # Where none suits, the first is said to be of another kind.
+    if chosen:
+        rest = [file for file in files if file.stem != chosen]
+        assert chosen_draft(wanted, rest) == rest[0]
+    assert chosen_draft(wanted, []) is None
 
 
 def test_a_model_file_that_is_missing_or_no_model(tmp_path: Path) -> None:

@@ -404,3 +404,13 @@ def test_the_report_puts_theory_beside_practice() -> None:
     assert "ema" not in section
     assert cells[6] == "4.00"
     assert all(cell != "–" for cell in cells)
+
+
+def test_the_report_says_what_a_head_would_give_on_a_gpu() -> None:
+    text = markdown(make.results(make.measurement(), make.measurement(draft="eagle3:small")))
+    section = text.partition("## On a consumer GPU")[2].partition("\n## ")[0]
+    (line,) = [line for line in section.splitlines() if "eagle3:small 4" in line]
+    assert [cell.strip() for cell in line.split("|")[1:-1]][-2:] == ["2.00x", "3.28x"]
+    assert "ngram" not in section
+    assert "1.4 times" in section
+    assert "consumer GPU" not in markdown(make.results(make.measurement()))

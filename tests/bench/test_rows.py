@@ -114,6 +114,30 @@ def test_a_file_without_costs_has_no_limits() -> None:
     assert row.oracle_speedup is row.predicted_speedup is row.of_floor is None
 
 
+def test_draft_models_and_heads_are_told_what_a_gpu_would_give() -> None:
+    row = only(make.measurement(draft="eagle3:smollm2"))
+    # 256 tokens in 64 steps of four draft tokens; 0.01 s of drafting in 64 steps beside 2 s for 256 tokens.
+    assert row.gpu_speedup == pytest.approx(4.0 / (1.2 + 0.01 / 64 * 128))
+    assert only(make.measurement(draft="suffix+mtp", length=None)).gpu_speedup is not None
+    assert only(make.measurement(draft="suffix")).gpu_speedup is None
+    assert only(make.measurement(draft="mtp", parallel=4)).gpu_speedup is None
+    assert only(make.measurement(draft="mtp", counts=None)).gpu_speedup is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "shown"),
+    [
+        ("ngram", "ngram"),
+        ("suffix:arctic", "suffix:arctic"),
+        ("eagle3:/home/someone/head.gguf", "eagle3:head.gguf"),
+        ("suffix+/home/someone/a+b.gguf", "suffix+a+b.gguf"),
+        ("qwen3:0.6b", "qwen3:0.6b"),
+    ],
+)
+def test_where_a_drafters_file_lies_is_not_shown(spec: str, shown: str) -> None:
+    assert only(make.measurement(draft=spec)).label == f"{shown} 4"
+
+
 def test_theory_needs_a_fixed_length() -> None:
     assert only(make.measurement(length=None)).predicted_speedup is None
 

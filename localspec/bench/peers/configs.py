@@ -151,9 +151,27 @@ def draft_file(config: PeerConfig, model: Path, draft: Path | None) -> Path | No
     return draft
 
 
+def chosen_draft(config: PeerConfig, files: Sequence[Path]) -> Path | None:
+    """Of several draft models and heads the first one that suits `config`, else the first: see `draft_file`.
+
+    Raises:
+        PeerError: a file that cannot be read.
+    """
+    if config.needs is None:
+        return None
+    for file in files:
+        header = _header(file)
+        # A file with prediction heads may be nothing else.
+        if _fits(config.spec_type, header) and not (config.spec_type == "draft-simple" and _has_mtp(header)):
+            return file
+    return files[0] if files else None
+
+
 def _fits(spec_type: str, header: GGUFHeader) -> bool:
     if spec_type == "draft-simple":
         return header.architecture not in _HEAD_ARCHITECTURES
+    if spec_type == "draft-mtp":
+        return _has_mtp(header)
     if spec_type == "draft-eagle3":
         return header.architecture == "eagle3"
     return header.architecture == "dflash" and _has_markov_head(header) == (spec_type == "draft-dspark")

@@ -13,7 +13,7 @@ from localspec.bench.records import Results, Settings
 from localspec.bench.report.cells import bullets, escaped, table
 from localspec.bench.report.identity import identities
 from localspec.bench.report.seed import seed_tables
-from localspec.bench.report.theory import theory_table
+from localspec.bench.report.theory import gpu_table, theory_table
 from localspec.bench.report.wording import (
     DASH,
     between,
@@ -32,7 +32,7 @@ from localspec.bench.report.wording import (
     times,
     where,
 )
-from localspec.bench.rows import Row, rows
+from localspec.bench.rows import Row, rows, short_draft
 from localspec.bench.runs import ENOUGH
 from localspec.bench.winners import winners
 
@@ -82,6 +82,7 @@ def markdown(results: Results, plots: Mapping[str, str] | None = None) -> str:
     parts += ["## What a pass costs\n", _pictures("passes", pictures), _costs(results, found)]
     parts += [_pictures("alpha", pictures), _pictures("lengths", pictures)]
     parts += _section("## Theory beside practice\n", theory_table(results, found))
+    parts += _section("## On a consumer GPU\n", gpu_table(found))
     parts += _section(
         "## Several sequences in one batch\n", _pictures("concurrency", pictures) + _together(found)
     )
@@ -117,10 +118,11 @@ def _pictures(kind: str, plots: Mapping[str, str]) -> str:
 
 def _method(settings: Settings, found: Sequence[Row]) -> str:
     names = ", ".join
+    drafts = [short_draft(spec) for spec in settings.drafts]
     asked = [
         (
             f"files: {escaped(names(settings.files))}; tasks: {escaped(names(settings.tasks))}; prompts of a "
-            f"task: {settings.prompts_per_task}; drafts: {escaped(names(settings.drafts))}; draft lengths: "
+            f"task: {settings.prompts_per_task}; drafts: {escaped(names(drafts))}; draft lengths: "
             f"{escaped(names([*map(str, settings.lengths), *settings.policies]))}; rules of verification: "
             f"{escaped(names(settings.verify))}"
         ),
@@ -310,7 +312,11 @@ def _peer_notes(found: Sequence[PeerRow]) -> list[str]:
 def _identity(results: Results) -> str:
     lines = [
         [
-            one.file, f"{one.draft} {one.length or ''} {'' if one.memory == 'cold' else one.memory}".strip(),
+            one.file,
+            " ".join(
+                [short_draft(one.draft), *([str(one.length)] if one.length else [])]
+                + ([] if one.memory == "cold" else [one.memory])
+            ),
             same(one.same, one.compared), one.by_task,
             ", ".join(
                 f"{prompt}: token {d.index}, margin {DASH if d.margin is None else format(d.margin, '.3f')}"
@@ -333,7 +339,7 @@ def _identity(results: Results) -> str:
 def _startup(results: Results) -> str:
     lines = [
         [
-            one.file, one.draft, seconds(one.load_s), seconds(one.first_token_s),
+            one.file, short_draft(one.draft), seconds(one.load_s), seconds(one.first_token_s),
             number(one.context_tokens, 0), size(one.resident_bytes), size(one.device_bytes),
             size(one.draft_bytes),
         ]
@@ -342,7 +348,7 @@ def _startup(results: Results) -> str:
     if not lines:
         return ""
     head = ["file", "draft", "load", "first token", "KV tokens", "memory", "GPU memory", "draft model"]
-    notes = grouped_notes((f"{one.file}, {one.draft}", one.note) for one in results.startup)
+    notes = grouped_notes((f"{one.file}, {short_draft(one.draft)}", one.note) for one in results.startup)
     said = (
         "From a fresh engine process: medians until it is loaded and until the first token, and its memory.\n"
     )

@@ -33,7 +33,7 @@ from localspec.bench.report.wording import (
     times,
     where,
 )
-from localspec.bench.rows import Row, rows
+from localspec.bench.rows import Row, rows, short_draft
 from localspec.bench.winners import winners
 
 WIDE = 112
@@ -66,6 +66,7 @@ class Column(Generic[T]):
     spare: bool = False
 
 
+_NOT_TOGETHER = ("theory", "on GPU", "oracle", "of best", "same")
 _ROW = (
     Column[Row]("Task", task_name, numeric=False),
     Column[Row]("Draft", lambda row: row.label, numeric=False),
@@ -77,6 +78,7 @@ _ROW = (
     Column[Row]("alpha", lambda row: percent(row.conditional_acceptance), wide=True),
     Column[Row]("tau", lambda row: number(row.acceptance_length)),
     Column[Row]("theory", lambda row: times(row.predicted_speedup), wide=True, spare=True),
+    Column[Row]("on GPU", lambda row: times(row.gpu_speedup), spare=True),
     Column[Row]("oracle", lambda row: times(row.oracle_speedup), wide=True),
     Column[Row]("of best", lambda row: percent(row.of_oracle)),
     Column[Row]("same", lambda row: same(row.identical_count, row.compared), spare=True),
@@ -85,7 +87,7 @@ _ROW = (
 _TOGETHER = (
     *_ROW[:2],
     Column[Row]("at once", lambda row: str(row.parallel)),
-    *(column for column in _ROW[2:] if column.title not in ("theory", "oracle", "of best", "same")),
+    *(column for column in _ROW[2:] if column.title not in _NOT_TOGETHER),
 )
 _PEER = (
     Column[PeerRow]("Task", lambda row: clean(row.task), numeric=False),
@@ -100,7 +102,7 @@ _PEER = (
 )
 _STARTUP = (
     Column[Startup]("File", lambda row: clean(row.file), numeric=False),
-    Column[Startup]("Draft", lambda row: clean(row.draft), numeric=False),
+    Column[Startup]("Draft", lambda row: clean(short_draft(row.draft)), numeric=False),
     Column[Startup]("load", lambda row: seconds(row.load_s)),
     Column[Startup]("first token", lambda row: seconds(row.first_token_s)),
     Column[Startup]("KV tokens", lambda row: number(row.context_tokens, 0)),
@@ -124,7 +126,9 @@ def print_results(results: Results, console: Console) -> None:
         console.print()
         console.print(_heading("Start-up and memory, from a fresh engine process"))
         console.print(_table(_STARTUP, results.startup, console))
-        for line in grouped_notes((f"{clean(s.file)}, {clean(s.draft)}", s.note) for s in results.startup):
+        for line in grouped_notes(
+            (f"{clean(s.file)}, {clean(short_draft(s.draft))}", s.note) for s in results.startup
+        ):
             console.print(Text(f"  {clean(line)}"))
     for note in results.notes:
         console.print(Text(clean(note)))
@@ -197,6 +201,8 @@ def _legend(found: Iterable[Row], console: Console) -> None:
     shown = list(found)
     if any(row.compared for row in shown):
         said.append("same: replies equal to plain decoding's, token for token")
+    if any(row.gpu_speedup is not None for row in shown):
+        said.append("on GPU: predicted for the same drafts where nine tokens cost 1.4 passes")
     if any(row.lossy for row in shown):
         said.append("lossy: this verification rule changes the text")
     sentences = [f"{'; '.join(said)}.", overhead(shown), beyond_oracle(shown)]

@@ -10,6 +10,7 @@ from localspec.bench.report.cells import table
 from localspec.bench.report.wording import DASH, number, percent, times
 from localspec.bench.rows import Row
 from localspec.cost import CostCurve
+from localspec.cost_presets import CURVES
 from localspec.errors import UsageError
 from localspec.stats.theory import best_gamma, break_even, expected_tokens
 
@@ -18,6 +19,12 @@ _ABOUT = (
     "tokens a pass; steps without a draft, which are counted in both taus, emit one. Break-even is the "
     "smallest alpha at which drafts of k are no slower than plain decoding, the best k the one that promises "
     "most at the measured alpha; drafting itself is taken to cost nothing.\n"
+)
+_ON_GPU = (
+    "What the same drafts would give where verifying costs what it does on a consumer GPU, where a pass over "
+    "nine tokens takes {nine:.2g} times that over one: tau over the mean of T(1 + drafted)/T(1) and what "
+    "drafting takes a step, which is taken to be the same part of T(1) as here. A prediction, no "
+    "measurement.\n"
 )
 
 
@@ -37,6 +44,20 @@ def theory_table(results: Results, found: Sequence[Row]) -> str:
     head = ["file", "task", "mode", "draft", "alpha", "break-even"]
     head += ["tau", "tau in theory", "speed", "speed in theory", "best k"]
     return _ABOUT + "\n" + table(head, lines, words=4) if lines else ""
+
+
+def gpu_table(found: Sequence[Row]) -> str:
+    """Markdown: what is predicted for draft models and heads on a consumer GPU; "" without any."""
+    lines = [
+        [
+            clean(row.file), row.task, row.mode, row.label, number(row.acceptance_length),
+            number(row.pass_cost), times(row.speedup), times(row.gpu_speedup),
+        ]
+        for row in found
+        if row.gpu_speedup is not None
+    ]  # fmt: skip
+    head = ["file", "task", "mode", "draft", "tau", "cost of a pass here", "speed here", "speed on a GPU"]
+    return _ON_GPU.format(nine=CURVES["gpu"](9)) + "\n" + table(head, lines, words=4) if lines else ""
 
 
 def _curve(file: ModelFile) -> CostCurve | None:
