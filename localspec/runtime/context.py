@@ -55,6 +55,9 @@ class LlamaContext:
         sequences: sequences at most; a draft tree of n branches needs n.
         spare: idle cores, watched since before the model was read, so that the first pass fits the load.
 
+    Attributes:
+        passes: how many there were; `pass_rows` are the tokens of the newest.
+
     Raises:
         NotEnoughMemoryError: cache or compute buffers do not fit.
         UsageError: settings that llama.cpp refuses together.
@@ -105,9 +108,20 @@ class LlamaContext:
         self._branches = Branches(self._memory, sequences)
         self._tree: list[list[int]] | None = None
         self._length = 0
+        self.passes = self.pass_rows = 0
         self.can_trim = self._probe_trim()
         # The state of a recurrent layer belongs to a sequence as a whole and cannot be shared by branches.
         self.max_leaves = sequences if self.can_trim and not model.is_recurrent else 1
+
+    @property
+    def handle(self) -> Any:
+        """The native pointer, for taps and for heads beside this context."""
+        return self._handle
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been freed."""
+        return self._handle is None
 
     @property
     def length(self) -> int:
@@ -232,6 +246,8 @@ class LlamaContext:
             lines = recent_errors()
             detail = f": {lines[-1]}" if lines else ""
             raise EngineError(f"llama.cpp failed to decode {count} tokens (code {code}){detail}.")
+        self.passes += 1
+        self.pass_rows = count
         if self._governor:
             self._governor.observe(threads, count, ended - began, ended, self._spare.read(ended))
 

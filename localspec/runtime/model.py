@@ -26,6 +26,7 @@ class LlamaModel:
         gpu_layers: layers to put on the GPU, the output layer counted as one; -1 means all.
         progress: called with the fraction read, 0 to 1.
         vocabulary_only: leave the weights on the disk; see `localspec.runtime.vocabulary`.
+        with_prediction: read the layers too that predict further tokens (MTP), where the file has any.
 
     Raises:
         ModelFileError: llama.cpp cannot read the file or does not know its architecture.
@@ -39,12 +40,15 @@ class LlamaModel:
         gpu_layers: int = -1,
         progress: Callable[[float], None] | None = None,
         vocabulary_only: bool = False,
+        with_prediction: bool = False,
     ) -> None:
         low = lib()
         self.path = path
+        self.with_prediction = with_prediction
         params = low.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.vocab_only = vocabulary_only
+        params.load_mtp = with_prediction
 
         def report(fraction: float, _user: object) -> bool:
             if progress:

@@ -1,0 +1,139 @@
+"""Taps: hidden states of a target context's newest pass, read in one copy."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import EngineError, IncompatibleError
+from localspec.models.heads import highest_tap
+from localspec.runtime.context import LlamaContext
+from localspec.runtime.ext import ext
+from localspec.runtime.library import lib
+
+_FINAL = -1
+"""In place of a layer: the states after the last one."""
+
+_kept: weakref.WeakKeyDictionary[LlamaContext, Counter[int]] = weakref.WeakKeyDictionary()
+"""How many taps want a layer, for each context: closing one must not blind another."""
+
+
+class LayerTap:
+    """The inputs of some layers; implements `localspec.target.Tap`.
+
+    Args:
+        context: the target's.
+        layers: numbers of layers from 0, in the order in which a row holds them.
+
+    Raises:
+        IncompatibleError: llama.cpp does not hand out states of this architecture, or of such a layer.
+    """
+
+    def __init__(self, context: LlamaContext, layers: Sequence[int]) -> None:
+        model = context.model
+        highest = highest_tap(model.architecture, model.layers)
+        if highest is None:
+            raise IncompatibleError(
+                f"llama.cpp hands out no hidden states of models of the architecture '{model.architecture}'; "
+                "choose another --draft."
+            )
+        if not layers or min(layers) < 0 or max(layers) > highest:
+            raise IncompatibleError(
+                f"This head reads the layers {', '.join(map(str, layers)) or 'none'} of its target, and this "
+                f"target has them up to {highest}; it was made for another model."
+            )
+        self._context, self._layers = context, tuple(layers)
+        self._layer_width: int = lib().llama_model_n_embd(model.handle)
+        self._since = context.passes
+        self._open = True
+        for layer in self._layers:
+            _want(context, layer)
+
+    @property
+    def width(self) -> int:
+        """Values of a row."""
+        return self._layer_width * len(self._layers)
+
+    def rows(self, rows: Sequence[int] | slice) -> NDArray[np.float32]:
+        """See `Tap.rows`."""
+        count = _check(self._context, rows, self._since, self._open)
+        handle, width = self._context.handle, self._layer_width
+        chosen = rows if isinstance(rows, slice) else list(rows)
+        size = len(range(*rows.indices(count))) if isinstance(rows, slice) else len(rows)
+        taken = np.empty((size, self.width), np.float32)
+        for place, layer in enumerate(self._layers):
+            pointer = ext().get_layer_input(handle, layer)
+            if not pointer:
+                raise EngineError(f"llama.cpp has kept no hidden states of layer {layer}.")
+            states = np.ctypeslib.as_array(pointer, (count, width))
+            taken[:, place * width : (place + 1) * width] = states[chosen]
+        return taken
+
+    def close(self) -> None:
+        """See `Tap.close`."""
+        if self._open:
+            self._open = False
+            for layer in self._layers:
+                _release(self._context, layer)
+
+
+class FinalTap:
+    """The states after the last layer, that a model's own prediction layers (MTP) go on from; a `Tap`."""
+
+    def __init__(self, context: LlamaContext) -> None:
+        self._context = context
+        self.width: int = lib().llama_model_n_embd_out(context.model.handle)
+        self._since = context.passes
+        self._open = True
+        _want(context, _FINAL)
+
+    def rows(self, rows: Sequence[int] | slice) -> NDArray[np.float32]:
+        """See `Tap.rows`."""
+        count = _check(self._context, rows, self._since, self._open)
+        pointer = ext().get_nextn(self._context.handle)
+        if not pointer:
+            raise EngineError("llama.cpp has kept no final hidden states of this model.")
+        states = np.ctypeslib.as_array(pointer, (count, self.width))
+        return np.array(states[rows if isinstance(rows, slice) else list(rows)])
+
+    def close(self) -> None:
+        """See `Tap.close`."""
+        if self._open:
+            self._open = False
+            _release(self._context, _FINAL)
+
+
+def _check(context: LlamaContext, rows: Sequence[int] | slice, since: int, is_open: bool) -> int:
+    """Rows of the newest pass; reading where nothing was kept would end the process."""
+    if not is_open or context.passes <= since or context.closed:
+        raise EngineError("No pass has kept hidden states for this head yet.")
+    count = context.pass_rows
+    if not isinstance(rows, slice) and (not rows or min(rows) < 0 or max(rows) >= count):
+        raise EngineError(f"The newest pass has {count} rows of hidden states, not the rows {list(rows)}.")
+    return count
+
+
+def _want(context: LlamaContext, layer: int) -> None:
+    counts = _kept.setdefault(context, Counter())
+    counts[layer] += 1
+    if counts[layer] == 1:
+        _switch(context, layer, on=True)
+
+
+def _release(context: LlamaContext, layer: int) -> None:
+    counts = _kept.get(context, Counter())
+    counts[layer] -= 1
+    if counts[layer] == 0 and not context.closed:
+        _switch(context, layer, on=False)
+
+
+def _switch(context: LlamaContext, layer: int, *, on: bool) -> None:
+    if layer == _FINAL:
+        # Not masked: rows of all tokens, whether their logits are wanted or not.
+        ext().set_nextn(context.handle, on, False)
+    else:
+        ext().set_layer_input(context.handle, layer, on)

@@ -1,0 +1,316 @@
+"""A head's passes and cache: a second context that reads hidden states beside, or in place of, tokens."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import EngineError, IncompatibleError, NotEnoughMemoryError, RollbackRefusedError
+from localspec.runtime.context import LlamaContext
+from localspec.runtime.ext import ext, missing
+from localspec.runtime.library import forget_errors, lib, recent_errors
+from localspec.runtime.model import LlamaModel, looks_like_memory
+from localspec.target import Outputs
+
+Kind = Literal["eagle3", "mtp", "dflash", "dspark"]
+
+MAX_BATCH = 128
+"""Rows of a pass at most: an encoder's pass reserves a row of logits for each."""
+MAX_ROWS = 64
+"""Rows of a pass whose logits are wanted at most."""
+_SECTIONS = 4
+"""Positions that some models want for a row of states (M-RoPE): time, height and width alike, then 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """What a head's passes need to know of it; see `localspec.models.heads.HeadFacts`.
+
+    Attributes:
+        kind: the method.
+        width: values of its own hidden states.
+        features: values of a row of the target's states that it reads.
+        causal: whether a token of a block sees only those before it (DFlash, DSpark).
+        block: tokens of a block at most; 0 for heads that go token by token.
+        prediction_layers: layers of a head that predict one token each (MTP); 1 for the other kinds.
+    """
+
+    kind: Kind
+    width: int
+    features: int
+    causal: bool = True
+    block: int = 0
+    prediction_layers: int = 1
+
+
+class LlamaHead:
+    """Implements `localspec.target.HeadContext` on llama.cpp, for every kind of head.
+
+    Must be closed before the target's context: it reads the target's embeddings and output layer.
+
+    Args:
+        model: the head's weights; for prediction layers in the target's own file, the target's.
+        target: the context whose states it reads.
+        shape: what it is.
+        capacity: positions that its cache holds.
+        threads: CPU threads of its passes.
+        snapshots: rows that can be rolled back where its state is recurrent; 0 for other heads.
+        sequences: branches of a draft tree at most.
+
+    Raises:
+        IncompatibleError: this build of llama.cpp, or this pair of files, cannot do it.
+        NotEnoughMemoryError: its cache does not fit.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        target: LlamaContext,
+        shape: HeadShape,
+        *,
+        capacity: int,
+        threads: int = 1,
+        snapshots: int = 0,
+        sequences: int = 1,
+    ) -> None:
+        lacking = missing()
+        if lacking:
+            raise IncompatibleError(lacking)
+        if shape.kind == "mtp" and not model.with_prediction:
+            raise IncompatibleError(
+                f"The prediction layers of {model.path.name} are not loaded; start anew with --draft mtp."
+            )
+        if target.closed:
+            raise EngineError("The target of this head has been closed.")
+        low = lib()
+        self.shape, self.model, self.sequences = shape, model, sequences
+        self._target = target
+        self._vocabulary = model.vocabulary_size
+        self.max_batch = min(MAX_BATCH, capacity)
+        self.max_rows = min(MAX_ROWS, self.max_batch)
+        if shape.block > self.max_rows:
+            raise IncompatibleError(
+                f"{model.path.name} drafts blocks of {shape.block} tokens, and a pass has {self.max_rows} at "
+                "most; raise --context, or choose another --draft."
+            )
+        params = low.llama_context_default_params()
+        params.n_ctx = capacity
+        params.n_batch = params.n_ubatch = self.max_batch
+        params.n_outputs_max = self.max_batch if shape.kind == "eagle3" else self.max_rows
+        params.n_seq_max = sequences
+        params.kv_unified = True
+        params.n_threads = params.n_threads_batch = threads
+        params.n_rs_seq = snapshots
+        params.ctx_other = target.handle
+        if shape.kind == "mtp":
+            params.ctx_type = low.LLAMA_CONTEXT_TYPE_MTP
+        forget_errors()
+        self._handle: Any = low.llama_init_from_model(model.handle, params)
+        if not self._handle:
+            raise _open_error(model, capacity)
+        self._memory: Any = low.llama_get_memory(self._handle)
+        ext().set_nextn(self._handle, True, True)
+        if shape.block:
+            low.llama_set_causal_attn(self._handle, shape.causal)
+        self._batch = _Rows(self.max_batch, max(shape.features, shape.width), sequences)
+        self._start = self._end = 0
+        self._outputs = 0
+
+    @property
+    def length(self) -> int:
+        """Rows in the cache."""
+        return self._end - self._start
+
+    @property
+    def handle(self) -> Any:
+        """The native pointer."""
+        return self._handle
+
+    def encode(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `HeadContext.encode`; raises `EngineError` for a head without an encoder."""
+        if self.shape.kind != "eagle3" or features.shape[1:] != (self.shape.features,):
+            raise EngineError(f"This head cannot encode features of the shape {features.shape}.")
+        encoded = np.empty((len(features), self.shape.width), np.float32)
+        for start in range(0, len(features), self.max_batch):
+            piece = features[start : start + self.max_batch]
+            self._run(lib().llama_encode, self._batch.fill(0, None, piece, outputs=True), len(piece))
+            states = np.ctypeslib.as_array(ext().get_nextn(self._handle), (len(piece), self.shape.width))
+            encoded[start : start + len(piece)] = states
+        self._outputs = 0
+        return encoded
+
+    def decode(
+        self,
+        start: int,
+        tokens: Sequence[int] | None,
+        states: NDArray[np.float32] | None,
+        outputs: Outputs,
+    ) -> None:
+        """See `HeadContext.decode`."""
+        count = self._check(start, tokens, states)
+        wanted = count if outputs == "all" else 0
+        if count > self.max_batch or wanted > self.max_rows:
+            raise EngineError(f"A pass of {count} rows, {wanted} of them wanted, is too large for this head.")
+        self._run(lib().llama_decode, self._batch.fill(start, tokens, states, outputs=wanted > 0), count)
+        if self.length == 0:
+            self._start = start
+        self._end = start + count
+        self._outputs = wanted
+
+    def logits(self, row: int) -> NDArray[np.float32]:
+        """See `HeadContext.logits`; raises `EngineError` for a row that was not wanted."""
+        self._known(row)
+        return np.ctypeslib.as_array(lib().llama_get_logits_ith(self._handle, row), (self._vocabulary,))
+
+    def state(self, row: int) -> NDArray[np.float32]:
+        """See `HeadContext.state`; raises `EngineError` for a row that was not wanted."""
+        self._known(row)
+        pointer = ext().get_nextn_row(self._handle, row)
+        if not pointer:
+            raise EngineError("llama.cpp has kept no hidden state of this head.")
+        return np.array(np.ctypeslib.as_array(pointer, (self.shape.width,)))
+
+    def use_layer(self, number: int) -> None:
+        """See `HeadContext.use_layer`."""
+        if not 0 <= number < self.shape.prediction_layers:
+            raise EngineError(
+                f"This head has {self.shape.prediction_layers} prediction layers, not {number + 1}."
+            )
+        ext().set_nextn_layer(self._handle, number)
+
+    def keep(self, end: int) -> None:
+        """See `HeadContext.keep`."""
+        if end >= self._end:
+            return
+        if end <= self._start:
+            self.clear()
+            return
+        if not lib().llama_memory_seq_rm(self._memory, 0, end, -1):
+            raise RollbackRefusedError(f"llama.cpp refused to roll a head's cache back to position {end}.")
+        self._end = end
+        self._outputs = 0
+
+    def clear(self) -> None:
+        """See `HeadContext.clear`."""
+        lib().llama_memory_clear(self._memory, False)
+        self._start = self._end = self._outputs = 0
+
+    def close(self) -> None:
+        """Free cache and buffers; the weights stay."""
+        if self._handle:
+            lib().llama_free(self._handle)
+            self._handle = None
+
+    # --- inner steps
+
+    def _check(self, start: int, tokens: Sequence[int] | None, states: NDArray[np.float32] | None) -> int:
+        """Rows of a pass; what native code would answer with an abort or with wrong drafts is refused."""
+        kind, block = self.shape.kind, bool(self.shape.block)
+        if tokens is None and states is None:
+            raise EngineError("A head's pass needs tokens or states.")
+        if block and (tokens is not None) == (states is not None):
+            raise EngineError("A pass of a block drafter takes tokens or states, not both.")
+        if not block and (tokens is None or states is None):
+            raise EngineError(f"A pass of an {kind} head takes a hidden state beside every token.")
+        wide = self.shape.features if block else self.shape.width
+        if states is not None and states.shape[1:] != (wide,):
+            raise EngineError(f"This head reads states of {wide} values, not of the shape {states.shape}.")
+        count = len(states) if tokens is None else len(tokens)
+        if not count or (states is not None and len(states) != count):
+            raise EngineError("A head's pass needs as many states as tokens, and at least one.")
+        if tokens is not None and not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
+            raise EngineError(f"A head of {self._vocabulary} tokens was given one that it does not have.")
+        if tokens is not None and block and count > self.shape.block:
+            raise EngineError(f"This head drafts blocks of at most {self.shape.block} tokens, not {count}.")
+        if start < 0 or (self.length and start != self._end):
+            raise EngineError(f"A head's cache that ends at position {self._end} cannot go on at {start}.")
+        if self._handle is None or self._target.closed:
+            raise EngineError("This head or its target has been closed.")
+        return count
+
+    def _run(self, call: Any, batch: Any, count: int) -> None:
+        code = call(self._handle, batch)
+        lib().llama_synchronize(self._handle)
+        if code != 0:
+            lines = recent_errors()
+            detail = f": {lines[-1]}" if lines else ""
+            raise EngineError(f"llama.cpp failed in a head's pass over {count} rows (code {code}){detail}.")
+
+    def _known(self, row: int) -> None:
+        if not 0 <= row < self._outputs:
+            raise EngineError(f"The newest pass of this head has {self._outputs} wanted rows, not row {row}.")
+
+
+class _Rows:
+    """A native batch over arrays of our own: filling it costs microseconds."""
+
+    def __init__(self, size: int, width: int, sequences: int) -> None:
+        self._tokens = np.zeros(size, np.int32)
+        self._states = np.zeros(size * width, np.float32)
+        self._positions = np.zeros(_SECTIONS * size, np.int32)
+        self._counts = np.ones(size, np.int32)
+        self._members = np.zeros((size, max(sequences, 1)), np.int32)
+        self._outputs = np.zeros(size, np.int8)
+        self._ramp = np.arange(size, dtype=np.int32)
+        row = self._members.strides[0]
+        base = self._members.ctypes.data
+        pointers = [ctypes.cast(base + place * row, ctypes.POINTER(ctypes.c_int32)) for place in range(size)]
+        self._pointers = (ctypes.POINTER(ctypes.c_int32) * size)(*pointers)
+        self._batch: Any = lib().llama_batch()
+        self._batch.pos = _pointer(self._positions, ctypes.c_int32)
+        self._batch.n_seq_id = _pointer(self._counts, ctypes.c_int32)
+        self._batch.seq_id = self._pointers
+        self._batch.logits = _pointer(self._outputs, ctypes.c_int8)
+        self._token_pointer = _pointer(self._tokens, ctypes.c_int32)
+        self._state_pointer = _pointer(self._states, ctypes.c_float)
+
+    def fill(
+        self,
+        start: int,
+        tokens: Sequence[int] | None,
+        states: NDArray[np.float32] | None,
+        *,
+        outputs: bool,
+    ) -> Any:
+        """The batch of rows at `start` and on."""
+        count = len(tokens) if tokens is not None else len(states) if states is not None else 0
+        batch = self._batch
+        batch.n_tokens = count
+        if tokens is None:
+            batch.token = None
+        else:
+            self._tokens[:count] = tokens
+            batch.token = self._token_pointer
+        if states is None:
+            batch.embd = None
+        else:
+            self._states[: states.size] = states.reshape(-1)
+            batch.embd = self._state_pointer
+        positions = self._positions
+        np.add(self._ramp[:count], start, out=positions[:count])
+        if tokens is None:
+            for section in range(1, _SECTIONS):
+                there = positions[section * count : (section + 1) * count]
+                there[:] = positions[:count] if section < _SECTIONS - 1 else 0
+        self._outputs[:count] = outputs
+        return batch
+
+
+def _pointer(array: NDArray[Any], kind: Any) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(kind))
+
+
+def _open_error(model: LlamaModel, capacity: int) -> Exception:
+    lines = recent_errors()
+    if looks_like_memory(lines):
+        return NotEnoughMemoryError(
+            f"There is not enough memory for {model.path.name} beside the model, with {capacity} tokens of "
+            "context; choose a smaller --context or another --draft."
+        )
+    cause = lines[-1] if lines else "no reason given"
+    return IncompatibleError(f"llama.cpp cannot use {model.path.name} as a head: {cause}.")
