@@ -86,7 +86,8 @@ def load(
     spare = SpareCores()
     header = header or read_header(path)
     free = free_memory()
-    draft = _draft_header(options)
+    own = _has_own_head(path, options.draft)
+    draft = _draft_header(path, options)
     try:
         plan = plan_pair(header, draft, options, free)
     except NotEnoughMemoryError:
@@ -95,7 +96,7 @@ def load(
         # The draft model is loaded later, and will be told that there is no room for it.
         plan = plan_pair(header, None, options, free)
     options = replace(options, context=plan.context)
-    return _load(path, options, plan.gpu_layers, plan.target, spare, progress)
+    return _load(path, options, plan.gpu_layers, plan.target, spare, progress, with_prediction=own)
 
 
 def load_draft(
@@ -202,10 +203,18 @@ def free_memory(beside: LoadedModel | None = None) -> Machine:
     )
 
 
-def _draft_header(options: EngineOptions) -> GGUFHeader | None:
+def _has_own_head(path: Path, draft: DraftOptions) -> bool:
+    """Whether the prediction layers of the target's own file are to draft, and so have to be loaded."""
+    files = (*draft.files.values(), *draft.companions.values())
+    return any(Path(file).resolve() == path.resolve() for file in files)
+
+
+def _draft_header(target: Path, options: EngineOptions) -> GGUFHeader | None:
     """Header of the largest draft model that is to be loaded too; None without one that can be read."""
     headers = []
     for path in options.draft.files.values():
+        if Path(path).resolve() == target.resolve():
+            continue
         try:
             headers.append(read_header(Path(path)))
         except LocalspecError:
@@ -221,12 +230,14 @@ def _load(
     footprint: Footprint,
     spare: SpareCores,
     progress: Callable[[float], None] | None,
+    *,
+    with_prediction: bool = False,
 ) -> LoadedModel:
     """Load with so many layers on the GPU, or with fewer where the user did not say how many."""
     while True:
         forget_buffers()
         try:
-            model, context = _open(path, options, layers, spare, progress)
+            model, context = _open(path, options, layers, spare, progress, with_prediction=with_prediction)
         except NotEnoughMemoryError:
             if options.gpu_layers is not None or layers == 0:
                 raise
@@ -249,8 +260,10 @@ def _open(
     layers: int,
     spare: SpareCores,
     progress: Callable[[float], None] | None,
+    *,
+    with_prediction: bool,
 ) -> tuple[LlamaModel, LlamaContext]:
-    model = LlamaModel(path, gpu_layers=layers, progress=progress)
+    model = LlamaModel(path, gpu_layers=layers, progress=progress, with_prediction=with_prediction)
     everything_on_gpu = layers > model.layers
     try:
         context = LlamaContext(
