@@ -63,4 +63,4 @@ class FeatureDrafter(Drafter, Protocol):
 
 def feature_drafter(drafter: Drafter) -> FeatureDrafter | None:
     """`drafter` itself where it reads hidden states, else None."""
-    return None if drafter.needs is Needs.TOKENS else cast(FeatureDrafter, drafter)
+    return None if drafter.needs is Needs.TOKENS else cast("FeatureDrafter", drafter)

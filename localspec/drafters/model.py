@@ -6,12 +6,14 @@ Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from localspec.drafters.base import Needs
+from localspec.drafters.growing import grown
 from localspec.target import Outputs, TargetContext
-from localspec.types import EMPTY_DRAFT, Budget, Draft, Drawing, Drawn, Outcome, Rows
+from localspec.types import EMPTY_DRAFT, Budget, Draft, Drawing, Outcome, Rows
 
 _UNUSED = 64
 """Steps without an accepted token after which the next prompt is no longer read before it is needed."""
@@ -88,40 +90,26 @@ class ModelDrafter:
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """See `Drafter.propose`."""
-        advice, drawing = budget.advice, budget.drawing or self._greedy
+        advice = budget.advice
         most = min(budget.tokens, self._window // 2)
         if advice is not None and not advice.more(Draft(source=self.name)):
             return EMPTY_DRAFT
-        row = self._catch_up(most)
-        drawn: list[Drawn] = []
-        chain: list[int] = []
-        survival = 1.0
-        confidence: list[float] = []
-        while True:
-            found = drawing.draw(row, tokens, chain, 1 if budget.leaves == 1 else 2)
-            drawn.append(found)
-            chain.append(found.tokens[0])
-            survival *= found.chances[0]
-            confidence.append(survival)
-            if len(chain) >= most:
-                break
-            if advice is not None and not advice.more(
-                Draft.chain(chain, source=self.name, confidence=tuple(confidence))
-            ):
-                break
-            row = self._row(self._decode(chain[-1:], "all"))
-            self._ahead.append(chain[-1])
-        self._first = chain[0]
-        if budget.leaves > 1:
-            return _branched(drawn, budget, self.name)
-        probs = tuple(found.probs for found in drawn if found.probs is not None)
-        return Draft(
-            tokens=tuple(chain),
-            parents=tuple(range(-1, len(chain) - 1)),
-            confidence=tuple(confidence),
-            probs=probs,
+
+        def following(token: int) -> Rows:
+            row = self._row(self._decode([token], "all"))
+            self._ahead.append(token)
+            return row
+
+        draft = grown(
+            tokens,
+            replace(budget, tokens=most),
             source=self.name,
+            greedy=self._greedy,
+            row=self._catch_up(most),
+            following=following,
         )
+        self._first = draft.tokens[0]
+        return draft
 
     def commit(self, outcome: Outcome) -> None:
         """Drop from the cache what was refused, and take note of what was said."""
@@ -215,39 +203,3 @@ class ModelDrafter:
         filled = np.full(self._vocabulary, -np.inf, np.float32)
         filled[: len(row)] = row
         return filled
-
-
-def _branched(drawn: Sequence[Drawn], budget: Budget, source: str) -> Draft:
-    """The chain of first candidates with the likeliest second ones beside them, most likely nodes first."""
-    survival = 1.0
-    # Survival, depth, candidate's rank: an elder comes before its sibling, a parent before its child.
-    nodes: list[tuple[float, int, int]] = []
-    for depth, found in enumerate(drawn):
-        nodes += [(-survival * chance, depth, rank) for rank, chance in enumerate(found.chances)]
-        survival *= found.chances[0]
-    nodes.sort()
-    place: dict[int, int] = {-1: -1}
-    kept: list[tuple[float, int, int]] = []
-    leaves = 0
-    for node in nodes:
-        _, depth, rank = node
-        if len(kept) == budget.tokens:
-            break
-        if depth - 1 not in place or (rank and depth not in place):
-            continue
-        opens = rank > 0 or depth == 0
-        if opens and leaves == budget.leaves:
-            continue
-        leaves += opens
-        if rank == 0:
-            place[depth] = len(kept)
-        kept.append(node)
-    probs = [drawn[depth].probs for _, depth, _ in kept]
-    return Draft(
-        tokens=tuple(drawn[depth].tokens[rank] for _, depth, rank in kept),
-        parents=tuple(place[depth - 1] for _, depth, _ in kept),
-        confidence=tuple(-chance for chance, _, _ in kept),
-        probs=tuple(one for one in probs if one is not None),
-        source=source,
-        replacement=False,
-    )
