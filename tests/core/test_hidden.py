@@ -1,0 +1,213 @@
+"""What drafters share that read hidden states: a head's cache that is always that of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.control import FixedLength, Off
+from localspec.drafters.hidden import HiddenDrafter, States
+from localspec.drafters.none import NoDrafter
+from localspec.sampling import Sampler
+from localspec.session import Session, StopRules
+from localspec.types import EMPTY_DRAFT, Budget, Draft, SamplingParams
+from localspec.verify import GreedyDrawing
+from tests.core.scripted_heads import Cell, ScriptedHead, ScriptedTap, TappedModel, state_of
+
+GREEDY = SamplingParams(temperature=0)
+
+
+class Plainly(HiddenDrafter):
+    """Feeds states alone; before it drafts, all must be there. Its drafts are right, wrong and trees."""
+
+    def __init__(self, head: ScriptedHead, tap: ScriptedTap) -> None:
+        super().__init__(head, tap, vocabulary=32, greedy=GreedyDrawing(), name="plainly")
+        self.cells = head
+        self.drafts = 0
+
+    def _feed(self, start: int, tokens: Sequence[int], states: States) -> None:
+        self._head.decode(start, None, states, "none")
+
+    def _draft(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        self.drafts += 1
+        self._drafting()
+        self._head.decode(len(tokens) - 1 + self._shift, [1] * budget.tokens, None, "all")
+        if budget.leaves > 1 and budget.tokens > 2:
+            return Draft(tokens=(4, 5, 6), parents=(-1, -1, 1), source=self.name)
+        right = list(TappedModel(order=1, spread=6.0).row([tokens[-1]]).argsort()[-1:])
+        return Draft.chain([int(right[0]), 7, 8][: budget.tokens], source=self.name)
+
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+        if not self._ready(tokens):
+            return EMPTY_DRAFT
+        self._catch_up()
+        expected = [self._cell(tokens, place) for place in range(self._first, len(tokens) - 1)]
+        assert self.cells.cells == expected
+        assert self.cells.start == self._first + self._shift
+        return self._draft(tokens, budget)
+
+    def _cell(self, tokens: Sequence[int], place: int) -> Cell:
+        return Cell(None, state_of(tokens[: place + 1]))
+
+
+class Paired(Plainly):
+    """Feeds every state with the token after it, one position on."""
+
+    _lag = 1
+    _shift = 1
+
+    def _feed(self, start: int, tokens: Sequence[int], states: States) -> None:
+        assert len(tokens) == len(states)
+        self._head.decode(start + self._shift, tokens, states, "none")
+
+    def _cell(self, tokens: Sequence[int], place: int) -> Cell:
+        return Cell(tokens[place + 1], state_of(tokens[: place + 1]))
+
+
+def made(kind: type[Plainly], *, max_batch: int = 16) -> tuple[TappedModel, Plainly, Session]:
+    model = TappedModel(order=1, spread=6.0, max_batch=64)
+    drafter = kind(ScriptedHead(max_batch=max_batch), ScriptedTap(model))
+    return model, drafter, Session(model, model, drafter=drafter, controller=FixedLength(3, leaves=2))
+
+
+def say(session: Session, tokens: int) -> None:
+    for _ in session.reply(Sampler(GREEDY), StopRules(max_tokens=tokens, ignore_eos=True)):
+        pass
+
+
+KINDS = pytest.mark.parametrize("kind", [Plainly, Paired])
+
+
+@KINDS
+def test_a_reply_is_drafted_from_the_states_of_its_text(kind: type[Plainly]) -> None:
+    model, drafter, session = made(kind)
+    session.prefill([5, 6, 7] * 40)
+    say(session, 60)
+    assert drafter.drafts > 20
+    # Every state was copied once.
+    assert drafter._tap.copied == model.length  # type: ignore[attr-defined]
+
+
+@KINDS
+def test_nothing_is_fed_while_nothing_is_drafted_but_in_large_pieces(kind: type[Plainly]) -> None:
+    _, drafter, session = made(kind, max_batch=200)
+    session.controller = Off()
+    session.prefill([5, 6, 7])
+    say(session, 250)
+    assert drafter.cells.passes == []
+    say(session, 20)
+    assert [count for _, _, count, _ in drafter.cells.passes] == [200, 56 - drafter._lag]
+    session.controller = FixedLength(3)
+    say(session, 5)
+    assert drafter.drafts > 0
+
+
+@KINDS
+def test_a_drafter_that_comes_in_the_middle_begins_there(kind: type[Plainly]) -> None:
+    model, drafter, session = made(kind)
+    session.drafter = NoDrafter()
+    session.prefill([5, 6, 7, 8])
+    say(session, 10)
+    session.use_drafter(drafter)
+    say(session, 10)
+    assert drafter.drafts > 0
+    assert drafter.cells.start >= 13
+    # The next prompt is read anew, so that all of its states are there.
+    passes = len(model.passes)
+    prompt = list(session.tokens)
+    assert session.prefill(prompt).cached == 0
+    assert sum(model.passes[passes:]) == len(prompt) - 1
+    say(session, 5)
+    assert drafter.cells.start == drafter._shift
+    assert session.prefill([*session.tokens, 9, 9]).cached >= len(prompt)
+
+
+@KINDS
+def test_a_prompt_that_the_cache_holds_is_not_read_again(kind: type[Plainly]) -> None:
+    model, drafter, session = made(kind)
+    session.prefill([5, 6, 7, 8] * 5)
+    say(session, 10)
+    shorter = session.tokens[:15]
+    passes = len(model.passes)
+    session.prefill(shorter)
+    assert sum(model.passes[passes:]) <= drafter._lag
+    drafts = drafter.drafts
+    say(session, 6)
+    assert drafter.drafts > drafts
+
+
+@KINDS
+def test_closed_it_has_forgotten_the_text_and_can_begin_another(kind: type[Plainly]) -> None:
+    _, drafter, session = made(kind)
+    session.prefill([5, 6, 7, 8] * 5)
+    say(session, 10)
+    drafter.close()
+    assert drafter.cells.length == 0
+    assert drafter.holds(session.tokens) == 0
+    session.prefill([5, 6, 7, 8] * 6)
+    say(session, 10)
+    assert drafter.cells.start == drafter._shift
+
+
+PROMPTS = st.lists(st.integers(4, 6), min_size=1, max_size=40)
+CALLS = st.lists(
+    st.one_of(
+        st.tuples(st.just("prompt"), PROMPTS),
+        st.tuples(st.just("cut"), st.integers(1, 60)),
+        st.tuples(st.just("more"), PROMPTS),
+        st.tuples(st.just("say"), st.integers(1, 25)),
+        st.tuples(st.just("off"), st.integers(1, 25)),
+        st.tuples(st.just("branches"), st.integers(1, 25)),
+        st.tuples(st.just("cancel"), PROMPTS),
+        st.tuples(st.sampled_from(["swap", "clear", "close"]), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@KINDS
+@settings(max_examples=150, deadline=None)
+@given(calls=CALLS)
+def test_whatever_happens_drafts_are_made_from_the_text_alone(
+    kind: type[Plainly], calls: list[tuple[str, object]]
+) -> None:
+    model, drafter, session = made(kind, max_batch=7)
+    session.prefill([4, 5, 6])
+    for call, value in calls:
+        if call == "prompt":
+            session.prefill(value)  # type: ignore[arg-type]
+        elif call == "cut":
+            session.prefill(session.tokens[:value] or [4])  # type: ignore[misc]
+        elif call == "more":
+            session.prefill([*session.tokens, *value])  # type: ignore[misc]
+        elif call == "cancel":
+            asked = iter([False, True])
+            session.prefill([*value, *[4] * 200], cancelled=lambda asked=asked: next(asked, True))  # type: ignore[misc]
+            session.prefill([*session.tokens, 5])
+        elif call == "swap":
+            session.use_drafter(NoDrafter())
+            session.controller = FixedLength(3)
+            say(session, 2)
+            session.use_drafter(drafter)
+        elif call == "clear":
+            model.clear()
+            session.tokens = []
+            session.prefill([4, 5, 6, 4])
+        elif call == "close":
+            drafter.close()
+            drafter.begin(session.tokens)
+        else:
+            session.controller = {
+                "say": FixedLength(3),
+                "off": Off(),
+                "branches": FixedLength(3, leaves=2),
+            }[call]
+            say(session, value)  # type: ignore[arg-type]
+    # After all that it still drafts, from a prompt or in the middle.
+    drafts = drafter.drafts
+    session.controller = FixedLength(2)
+    say(session, 8)
+    assert drafter.drafts > drafts
