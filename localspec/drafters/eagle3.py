@@ -1,8 +1,8 @@
 """EAGLE-3: one layer drafts from the states of three layers of the target.
 
-Li et al., arXiv 2503.01840, section 3. The states of a low, a middle and a high layer of the target are turned
-into one (the head's encoder); that and the embedding of the token after it go into a decoder layer of its
-own, whose result stands for the target's next state.
+Li et al., arXiv 2503.01840, section 3. The states of a low, a middle and a high layer of the target are
+turned into one (the head's encoder); that and the embedding of the token after it go into a decoder layer of
+its own, whose result stands for the target's next state.
 """
 
 from __future__ import annotations

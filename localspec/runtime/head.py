@@ -138,7 +138,9 @@ class LlamaHead:
         encoded = np.empty((len(features), self.shape.width), np.float32)
         for start in range(0, len(features), self.max_batch):
             piece = features[start : start + self.max_batch]
-            self._run(lib().llama_encode, self._batch.fill(0, None, piece, outputs=True), len(piece))
+            # Nothing is stored, but positions have to go on from the cache's end.
+            batch = self._batch.fill(self._end, None, piece, outputs=True)
+            self._run(lib().llama_encode, batch, len(piece))
             states = np.ctypeslib.as_array(ext().get_nextn(self._handle), (len(piece), self.shape.width))
             encoded[start : start + len(piece)] = states
         self._outputs = 0
