@@ -1,10 +1,11 @@
-"""Draft models beside a target: checked against it, loaded once, and handed out as drafters."""
+"""Draft models and heads beside a target: checked against it, loaded once, and handed out as drafters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from localspec.draft_heads import DraftHeads
 from localspec.drafters import Drafter
 from localspec.drafters.bridge import TextBridge
 from localspec.drafters.model import ModelDrafter
@@ -17,6 +18,7 @@ from localspec.models.compat import (
     compare_vocabularies,
 )
 from localspec.models.gguf import read_header
+from localspec.models.heads import head_of
 from localspec.runtime.loading import LoadedModel, load_draft
 from localspec.runtime.vocabulary import vocabulary, vocabulary_facts
 from localspec.types import DraftOptions, EngineOptions
@@ -24,7 +26,7 @@ from localspec.verify import GreedyDrawing
 
 
 class DraftModels:
-    """Models that draft for one target; each is loaded when its drafter is first asked for.
+    """Models and heads that draft for one target; each is loaded when its drafter is first asked for.
 
     Args:
         target: as it was loaded.
@@ -43,17 +45,18 @@ class DraftModels:
         self._progress = progress
         self._loaded: dict[str, tuple[LoadedModel, Compatibility]] = {}
         self._left_out: dict[str, str] = {}
+        self._heads = DraftHeads(target, options, progress)
 
     @property
     def notes(self) -> list[str]:
         """What is to be said about the models that are loaded or were left out, in a sentence each."""
         loaded = [note for loaded, fit in self._loaded.values() for note in (fit.note, loaded.note) if note]
-        return [*loaded, *self._left_out.values()]
+        return [*loaded, *self._heads.notes, *self._left_out.values()]
 
     @property
     def infos(self) -> tuple[DraftModelInfo, ...]:
         """The models that are loaded, and where their layers are."""
-        return tuple(
+        models = tuple(
             DraftModelInfo(
                 name=name,
                 layers=loaded.model.layers,
@@ -65,6 +68,7 @@ class DraftModels:
             )
             for name, (loaded, fit) in self._loaded.items()
         )
+        return models + self._heads.infos
 
     def drafter(self, name: str, options: DraftOptions) -> Drafter:
         """A new drafter on the model of the member `name`; several of one model must not be used in turn.
@@ -74,9 +78,12 @@ class DraftModels:
             IncompatibleError: it cannot draft for this target; says why.
             NotEnoughMemoryError: it does not fit beside the target.
         """
+        path = Path({**options.companions, **options.files}[name])
+        head = head_of(name, read_header(path))
+        if head is not None:
+            return self._heads.drafter(name, head, options)
         if name not in self._loaded:
-            files = {**options.companions, **options.files}
-            self._loaded[name] = self._load(Path(files[name]), options)
+            self._loaded[name] = self._load(path, options)
         loaded, fit = self._loaded[name]
         loaded.context.clear()
         model = self._target.model
@@ -107,22 +114,34 @@ class DraftModels:
         except LocalspecError as error:
             self._left_out[name] = f"{name} does not draft along: {error}"
             return None
-        loaded, target = self._loaded[name][0], self._target
-        if target.gpu_layers > 0 and loaded.gpu_layers <= loaded.model.layers:
+        if self._target.gpu_layers > 0 and self._on_cpu(name):
             drafter.close()
-            self._loaded.pop(name)[0].close()
+            self._free(name)
             self._left_out[name] = f"{name} does not draft along: the GPU has no room for all of it."
             return None
         return drafter
 
     def keep_only(self, names: tuple[str, ...]) -> None:
         """Free all models but these."""
-        for name in [name for name in self._loaded if name not in names]:
-            self._loaded.pop(name)[0].close()
+        for name in (*self._loaded, *self._heads.names):
+            if name not in names:
+                self._free(name)
 
     def close(self) -> None:
         """Free all models."""
         self.keep_only(())
+
+    def _on_cpu(self, name: str) -> bool:
+        if name not in self._loaded:
+            return self._heads.on_cpu(name)
+        loaded = self._loaded[name][0]
+        return loaded.gpu_layers <= loaded.model.layers
+
+    def _free(self, name: str) -> None:
+        if name in self._loaded:
+            self._loaded.pop(name)[0].close()
+        else:
+            self._heads.close(name)
 
     def _load(self, path: Path, options: DraftOptions) -> tuple[LoadedModel, Compatibility]:
         header, target = read_header(path), read_header(self._target.model.path)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from localspec.errors import IncompatibleError
 from localspec.models import choose, registry, store
 from localspec.models.choose import Choice
-from localspec.models.entries import ModelEntry
+from localspec.models.entries import HEADS, ModelEntry
+from localspec.models.gguf import read_header
+from localspec.models.heads import Kind, head_facts
 from localspec.models.registry import Resolved
 from localspec.models.split import size_on_disk
 
@@ -18,6 +21,7 @@ __all__ = [
     "find_entry",
     "resolve",
     "resolve_draft",
+    "resolve_head",
 ]
 
 _TIMES_SMALLER = 6
@@ -41,6 +45,39 @@ def resolve_draft(name_or_path: str) -> Resolved:
     """The same for a draft model, which has to be quick: a family's name is its smallest size."""
     family = registry.catalogue().family(name_or_path.strip())
     return registry.resolve(name_or_path) if family is None else _resolved(family.sizes[-1])
+
+
+def resolve_head(kind: Kind, name: str, target: Resolved | None) -> Resolved:
+    """What a head of `--draft` stands for.
+
+    Args:
+        kind: the method.
+        name: a model's name, source or path; "" for the head that the registry lists for the target, and
+            for MTP before that for the prediction layers of the target's own file.
+        target: the model; None where it is not known yet: then a head without a name stands for no file.
+
+    Raises:
+        IncompatibleError: the target has no such head.
+        NotFoundError: no such name, or no such file.
+        UsageError: an unusable `models.toml` or source.
+    """
+    if name:
+        return resolve_draft(name)
+    if target is None:
+        return Resolved(name=kind, path=None, entry=None)
+    if kind == "mtp" and target.path is not None and head_facts(read_header(target.path)) is not None:
+        return Resolved(name=kind, path=target.path, entry=target.entry)
+    for listed in target.entry.drafts if target.entry else ():
+        said, _, source = listed.partition(":")
+        if said == kind:
+            return _resolved(registry.find_entry(source))
+    if kind == "mtp" and target.path is None and target.entry is not None:
+        # Its file has yet to be fetched: it may have such layers.
+        return Resolved(name=kind, path=None, entry=target.entry)
+    make = f"make one with `localspec train eagle3 --target {target.name}`, or " if kind == "eagle3" else ""
+    raise IncompatibleError(
+        f"No {HEADS[kind]} head is known for {target.name}; {make}name one with --draft {kind}:PATH."
+    )
 
 
 def find_entry(name: str) -> ModelEntry:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from localspec.drafters import METHODS, members_of, models_of
 from localspec.errors import LocalspecError, NotFoundError, UsageError
-from localspec.model_choice import companions_of, resolve_draft
+from localspec.model_choice import companions_of, resolve_draft, resolve_head
 from localspec.models import registry, store
-from localspec.models.entries import HEADS
 from localspec.models.gguf import read_header
+from localspec.models.heads import kind_named
 from localspec.models.progress import OnProgress
 from localspec.models.registry import Resolved
 from localspec.models.sources import pull
@@ -98,15 +98,20 @@ def file_of(resolved: Resolved, on_progress: OnProgress | None = None) -> Path:
     return path
 
 
-def resolve_drafts(spec: str) -> dict[str, Resolved]:
-    """What each draft model of a value of `--draft` stands for; the headers of those present are read.
+def resolve_drafts(spec: str, target: Resolved | None = None) -> dict[str, Resolved]:
+    """What each draft model or head of a value of `--draft` stands for; headers of those present are read.
+
+    Args:
+        spec: the value.
+        target: the model that they draft for, for members that name a kind of head alone; None where it is
+            not known yet, and such members stand for no file.
 
     Raises:
         UsageError: a member that is neither a method nor a model; the nearest names are offered.
         NotFoundError: the path of a file that is not there.
         ModelFileError: a file that is no model.
     """
-    found = {name: _resolved(name) for name in models_of(spec)}
+    found = {name: _resolved(name, target) for name in models_of(spec)}
     for resolved in found.values():
         if resolved.path is not None:
             # Before the engine starts: native code reports a broken file badly.
@@ -133,13 +138,10 @@ def _place(resolved: Resolved) -> Path:
     return store.final_path(resolved.entry) if resolved.entry is not None else Path(resolved.name)
 
 
-def _resolved(name: str) -> Resolved:
-    head = HEADS.get(name.partition(":")[0].lower())
-    if head:
-        raise UsageError(
-            f"{head} heads draft from a model's hidden states, which this version cannot do; use a draft "
-            f"model or one of: {', '.join(METHODS)}."
-        )
+def _resolved(name: str, target: Resolved | None) -> Resolved:
+    kind = kind_named(name)
+    if kind is not None:
+        return resolve_head(kind, name.partition(":")[2], target)
     try:
         return resolve_draft(name)
     except NotFoundError as error:

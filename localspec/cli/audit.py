@@ -75,6 +75,7 @@ def audit(
     from localspec.bench.options import Given, find_files, find_tasks, listed, settings_of
     from localspec.cli.models import progress_display
     from localspec.drafters import check_spec, has_probs
+    from localspec.model_choice import resolve
     from localspec.model_files import file_of, resolve_drafts, with_files
     from localspec.runtime.cores import physical_cores
     from localspec.types import DraftOptions
@@ -115,10 +116,11 @@ def audit(
     # A bench's own settings know methods only.
     settings = settings.model_copy(update={"drafts": listed(draft, settings.drafts, "--draft")})
     leaves = 1 if draft_leaves is None else draft_leaves
+    target = resolve(chosen.model)
     options: dict[str, DraftOptions] = {}
     wanted: dict[str, Resolved] = {}
     for name in settings.drafts:
-        found = resolve_drafts(name)
+        found = resolve_drafts(name, target)
         chosen_draft = DraftOptions(
             name,
             settings.lengths[0],

@@ -297,8 +297,8 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     from localspec.drafters import check_spec, has_probs
     from localspec.model_choice import chosen_note, resolve
     from localspec.model_files import WantedFiles, resolve_drafts, with_files
-    from localspec.models.compat import check_draft_file
     from localspec.models.gguf import read_header
+    from localspec.models.heads import check_draft
     from localspec.verify import check_verify
 
     given = asdict(flags)
@@ -308,20 +308,20 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     engine = config.engine_options(settings, chat_template=template, remember=True)
     # One that was set for all models need not suit this one.
     needs_draft = needs_draft and flags.draft is not None
-    drafts = resolve_drafts(engine.draft.spec)
+    model = resolve(settings.model)
+    drafts = resolve_drafts(engine.draft.spec, model)
     draft = with_files(engine.draft, drafts)
     check_spec(draft)
     check_policy(draft.policy)
     check_verify(engine.verify, drafter=draft.spec, has_probs=has_probs(draft))
-    model = resolve(settings.model)
     if model.path is not None:
         # Before the engine starts: native code reports a broken file badly.
         header = read_header(model.path)
         if needs_draft:
             # And before gigabytes of the target are read.
-            for resolved in drafts.values():
+            for name, resolved in drafts.items():
                 if resolved.path is not None:
-                    check_draft_file(read_header(resolved.path), target=header)
+                    check_draft(name, read_header(resolved.path), header)
     return Plan(
         files=WantedFiles(
             model,

@@ -279,7 +279,7 @@ class PlainChat:
         self._note(changed)
 
     def _use_drafter(self, spec: str) -> None:
-        drafts = resolve_drafts(spec)
+        drafts = resolve_drafts(spec, self._plan.model)
         draft = with_files(replace(self._draft, spec=spec), drafts)
         check_spec(draft)
         for one in drafts.values():

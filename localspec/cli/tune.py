@@ -95,27 +95,27 @@ def _wanted(
     from localspec.drafters import check_spec
     from localspec.model_choice import resolve
     from localspec.model_files import file_of, resolve_drafts, with_files
-    from localspec.models.compat import check_draft_file
     from localspec.models.gguf import read_header
+    from localspec.models.heads import check_draft
     from localspec.tune.draft_stage import default_drafts
     from localspec.tune.tuner import Wanted
 
     chosen = config.merge(config.load_settings(), model=model, **flags)
     engine = config.engine_options(chosen)
+    found = resolve(chosen.model)
     tried = tuple(map(_absolute, listed(drafts, default_drafts(engine.draft), "--draft")))
     specs = dict.fromkeys([engine.draft.spec, *tried])
-    models = {name: each for spec in specs for name, each in resolve_drafts(spec).items()}
+    models = {name: each for spec in specs for name, each in resolve_drafts(spec, found).items()}
     engine = replace(engine, draft=with_files(engine.draft, models))
     for spec in specs:
         check_spec(replace(engine.draft, spec=spec))
     check_policy(engine.draft.policy)
     counts = numbers(threads, _thread_counts(), "--threads", int, lambda n: 1 <= n <= 512)
     tasks, notes = _tasks(prompts, from_history)
-    found = resolve(chosen.model)
     path = file_of(found, show)
     header = read_header(path)
-    for each in models.values():
-        check_draft_file(read_header(file_of(each, show)), target=header)
+    for name, each in models.items():
+        check_draft(name, read_header(file_of(each, show)), header)
     recommended = found.entry.sampling.given() if found.entry else None
     return Wanted(
         model=chosen.model,

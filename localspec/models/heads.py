@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from localspec.errors import IncompatibleError, ModelFileError
+from localspec.models.compat import check_draft_file
+from localspec.models.entries import HEADS
 from localspec.models.gguf import GGUFHeader
 
 Kind = Literal["eagle3", "mtp", "dflash", "dspark"]
 
-NAMES: dict[Kind, str] = {"eagle3": "EAGLE-3", "mtp": "MTP", "dflash": "DFlash", "dspark": "DSpark"}
-"""What the kinds are called."""
-
+_KINDS: tuple[Kind, ...] = ("eagle3", "mtp", "dflash", "dspark")
 _TAPPED = frozenset(
     {
         "bailingmoe3", "deepseek4", "gemma4", "hunyuan_vl", "lfm2", "lfm2moe", "llama", "mimo2",
@@ -93,6 +93,12 @@ def highest_tap(architecture: str, layers: int) -> int | None:
     return layers if architecture in _TAPPED_AT_THE_END else layers - 1
 
 
+def kind_named(member: str) -> Kind | None:
+    """The kind that a member of `--draft` says, as "mtp" and "eagle3:my-head" do; None for others."""
+    said = member.partition(":")[0].lower()
+    return next((kind for kind in _KINDS if kind == said), None)
+
+
 def head_facts(header: GGUFHeader) -> HeadFacts | None:
     """What a file says of the head in it; None for a model without one.
 
@@ -106,6 +112,38 @@ def head_facts(header: GGUFHeader) -> HeadFacts | None:
     if header.architecture == "dflash":
         return _block(header)
     return _mtp(header)
+
+
+def head_of(member: str, header: GGUFHeader) -> HeadFacts | None:
+    """The head that a member of `--draft` stands for; None where it is a draft model.
+
+    Args:
+        member: its name. It may say the kind, as "eagle3:my-head" does, or "mtp" of the target's own layers.
+        header: of its file.
+
+    Raises:
+        IncompatibleError: the file is a head of another kind than the name says, or none.
+        ModelFileError: a damaged head.
+    """
+    wanted, facts = kind_named(member), head_facts(header)
+    if wanted is None:
+        # A whole model that has prediction layers too is a draft model where nobody says otherwise.
+        return None if facts is None or facts.in_model else facts
+    if facts is None or facts.kind != wanted:
+        what = "no head" if facts is None or facts.in_model else f"an {HEADS[facts.kind]} head"
+        raise IncompatibleError(
+            f"{header.path.name} cannot draft as {HEADS[wanted]}: it is {what}; choose another --draft."
+        )
+    return facts
+
+
+def check_draft(member: str, header: GGUFHeader, target: GGUFHeader) -> None:
+    """Raise `IncompatibleError` where headers tell that a draft model or head cannot draft for `target`."""
+    head = head_of(member, header)
+    if head is None:
+        check_draft_file(header, target=target)
+    else:
+        check_head(head, target)
 
 
 def check_head(facts: HeadFacts, target: GGUFHeader) -> None:
