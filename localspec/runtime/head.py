@@ -61,6 +61,7 @@ class LlamaHead:
         threads: CPU threads of its passes.
         snapshots: rows that can be rolled back where its state is recurrent; 0 for other heads.
         sequences: branches of a draft tree at most.
+        flash_attention: None lets llama.cpp decide.
 
     Raises:
         IncompatibleError: this build of llama.cpp, or this pair of files, cannot do it.
@@ -77,6 +78,7 @@ class LlamaHead:
         threads: int = 1,
         snapshots: int = 0,
         sequences: int = 1,
+        flash_attention: bool | None = None,
     ) -> None:
         lacking = missing()
         if lacking:
@@ -106,6 +108,7 @@ class LlamaHead:
         params.kv_unified = True
         params.n_threads = params.n_threads_batch = threads
         params.n_rs_seq = snapshots
+        params.flash_attn_type = -1 if flash_attention is None else int(flash_attention)
         params.ctx_other = target.handle
         if shape.kind == "mtp":
             params.ctx_type = low.LLAMA_CONTEXT_TYPE_MTP

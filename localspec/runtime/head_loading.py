@@ -124,6 +124,7 @@ def load_head(
             threads=1 if on_gpu else options.threads or min(physical_cores(), _MOST_THREADS),
             snapshots=_SNAPSHOTS if facts.kind == "mtp" and model.is_recurrent else 0,
             sequences=MAX_LEAVES if facts.kind == "eagle3" else 1,
+            flash_attention=options.flash_attention,
         )
         undo.callback(head.close)
         tap: Tap

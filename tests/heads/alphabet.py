@@ -111,14 +111,20 @@ def target_mtp(
 
 
 def target_hybrid(
-    path: Path, *, layers: int = 2, wrong: Collection[int] = WRONG, seed: int = 0, reads_noise: float = 0.0
+    path: Path,
+    *,
+    layers: int = 2,
+    wrong: Collection[int] = WRONG,
+    sharpness: float = 20.0,
+    reads_noise: float = 0.0,
+    seed: int = 0,
 ) -> Path:
     """A target with recurrent layers (`qwen35`: every second one) and a prediction layer.
 
     With `reads_noise` its logits depend on the recurrent state too, if only by so much.
     """
     state, groups, rank, kernel = 32, 1, 2, 4
-    weights = _vocabulary(seed, 20.0)
+    weights = _vocabulary(seed, sharpness)
     if reads_noise:
         head = weights.tensors["output.weight"]
         head[_FIRST : _FIRST + LETTERS, _SAID:] += reads_noise * weights.noise.normal(size=(LETTERS, 32))

@@ -35,8 +35,12 @@ def target_mtp(
     blocks = layers + heads
     for number in range(blocks):
         is_head = number >= layers
-        gains = (0.1, 0.1) if is_head else (0.5, 0.05)
-        weights.block(number, _SHAPE, attention=gains[0], feed=gains[1], keep=_HALF, fused=True)
+        if is_head and not trained:
+            weights.block(number, _SHAPE, attention=3.0, feed=1.0, fused=True)
+        elif is_head:
+            weights.block(number, _SHAPE, attention=0.1, feed=0.1, keep=_HALF, fused=True)
+        else:
+            weights.block(number, _SHAPE, attention=0.5, feed=0.05, keep=_HALF, fused=True)
         if is_head:
             name = f"blk.{number}.nextn"
             weights.put(f"{name}.eh_proj.weight", _joined() if trained else weights.normal(64, 128))

@@ -1,13 +1,12 @@
-"""Runs prompts through llama-server (of `xllamacpp`) with a draft type, in a process of its own.
+"""Runs a prompt through llama-server (of `xllamacpp`) with a draft type, in a process of its own.
 
-Reads a request as JSON from its input and writes the results as JSON to the file that the request names; what
+Reads a request as JSON from its input and writes the answer as JSON to the file that the request names; what
 the server logs goes to its error output, since the library writes there itself.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -27,38 +26,36 @@ class Served:
     """What the server made of a prompt.
 
     Attributes:
-        tokens: of its reply.
+        tokens: of the reply.
         drafted: draft tokens that it verified.
         accepted: how many of them it accepted.
-        drafts: the head's drafts as its log has them, uncut; empty where the log was not asked for.
+        drafts: of the head, as the log has them: uncut.
     """
 
     tokens: tuple[int, ...]
     drafted: int
     accepted: int
-    drafts: tuple[tuple[int, ...], ...] = ()
+    drafts: tuple[tuple[int, ...], ...]
 
 
 def served(
     model: Path,
     kind: str,
-    prompts: Sequence[Sequence[int]],
+    prompt: Sequence[int],
     *,
     head: Path | None = None,
     length: int = 3,
     count: int = 64,
-    temperature: float = 0.0,
-) -> list[Served]:
-    """Replies of `count` tokens to `prompts`, one after the other.
+) -> Served:
+    """A reply of `count` tokens to `prompt`.
 
     Args:
         model: the target.
         kind: `eagle3`, `mtp`, `dflash`, `dspark` or `none`.
-        prompts: token ids.
+        prompt: token ids.
         head: the head's file; None: in the target's own.
         length: draft tokens at most.
-        count: tokens of every reply.
-        temperature: 0: greedy.
+        count: tokens of the reply.
     """
     with tempfile.NamedTemporaryFile("r", suffix=".json") as answer:
         request = {
@@ -67,8 +64,7 @@ def served(
             "type": f"DRAFT_{kind.upper()}" if kind != "none" else "NONE",
             "length": length,
             "count": count,
-            "prompts": [list(prompt) for prompt in prompts],
-            "temperature": temperature,
+            "prompt": list(prompt),
             "answer": answer.name,
         }
         done = subprocess.run(
@@ -83,15 +79,13 @@ def served(
         )
         if done.returncode:
             raise AssertionError(f"llama-server ended with {done.returncode}: {done.stderr[-2000:]}")
-        replies = json.load(answer)
-    logged = done.stderr.split(_MARK)[1:]
-    return [
-        Served(tuple(reply["tokens"]), reply["drafted"], reply["accepted"], _drafts(log))
-        for reply, log in zip(replies, logged, strict=True)
-    ]
-
-
-_MARK = "=== reply ===\n"
+        reply = json.load(answer)
+    return Served(
+        tuple(reply["tokens"]),
+        reply["timings"].get("draft_n", 0),
+        reply["timings"].get("draft_n_accepted", 0),
+        _drafts(done.stderr),
+    )
 
 
 def _drafts(log: str) -> tuple[tuple[int, ...], ...]:
@@ -130,36 +124,25 @@ def main() -> None:
     draft.n_gpu_layers = 0
     if request["head"]:
         draft.mparams.path = request["head"]
+    # As the tests have it: in half precision the width of a pass would decide near ties.
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     for pool in (params, draft):
         pool.cpuparams.n_threads = pool.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
-    replies: list[dict[str, Any]] = []
-    for prompt in request["prompts"]:
-        sys.stderr.write(_MARK)
-        sys.stderr.flush()
-        reply = _completion(
-            server.listening_address,
-            {
-                "prompt": prompt,
-                "n_predict": request["count"],
-                "temperature": request["temperature"],
-                "cache_prompt": False,
-                "ignore_eos": True,
-                "return_tokens": True,
-                "stream": False,
-            },
-        )
-        timings = reply["timings"]
-        replies.append(
-            {
-                "tokens": reply["tokens"],
-                "drafted": timings.get("draft_n", 0),
-                "accepted": timings.get("draft_n_accepted", 0),
-            }
-        )
-    Path(request["answer"]).write_text(json.dumps(replies), encoding="utf-8")
-    # The server's threads would keep the process.
-    os._exit(0)
+    body = {
+        "prompt": request["prompt"],
+        "n_predict": request["count"],
+        "temperature": 0.0,
+        "cache_prompt": False,
+        "ignore_eos": True,
+        "return_tokens": True,
+        "stream": False,
+    }
+    reply = _completion(server.listening_address, body)
+    Path(request["answer"]).write_text(json.dumps(reply), encoding="utf-8")
+    # Ends its threads and writes what there is of the log.
+    del server
 
 
 def _completion(address: str, body: dict[str, Any]) -> dict[str, Any]:
