@@ -1,0 +1,119 @@
+"""The folder of a training run: all that is needed to go on after an interrupt, at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import StorageError
+from localspec.paths import data_dir
+
+Settings = dict[str, Any]
+
+
+def run_folder(target: str, kind: str) -> Path:
+    """Where the run for a model of this name is kept."""
+    return data_dir() / "train" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', target)}-{kind}"
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` make a file that is there as a whole or not at all; raises `StorageError`."""
+    part = path.with_name(f"{path.stem}.part{path.suffix}")
+    try:
+        write(part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageError(f"{path} cannot be written ({error.strerror}); free some space first.") from error
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds that each part of a run has taken so far, over all its starts."""
+
+    texts: float = 0.0
+    features: float = 0.0
+    training: float = 0.0
+
+
+class Run:
+    """A training run on the disk.
+
+    Args:
+        folder: its folder, made where it is missing.
+        settings: what a run that goes on must have been begun with.
+
+    Raises:
+        StorageError: the folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        self.spent = Spent()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be made ({error.strerror}).") from error
+        known = self._read("run.json")
+        self.goes_on = known is not None and known.get("settings") == settings
+        if self.goes_on and known is not None:
+            self.spent = Spent(**known.get("spent", {}))
+        else:
+            for path in folder.iterdir():
+                if path.is_file():
+                    path.unlink()
+            self._settings = settings
+        self._settings = settings
+        self.save()
+
+    def save(self) -> None:
+        """Write how much time was spent."""
+        text = json.dumps({"settings": self._settings, "spent": asdict(self.spent)})
+        write_whole(self.folder / "run.json", lambda path: path.write_text(text, encoding="utf-8") and None)
+
+    def path(self, name: str) -> Path:
+        """A file of the run."""
+        return self.folder / name
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+
+class Clock:
+    """Counts the seconds of one part of a run into `run.spent`, saved now and then."""
+
+    _SAVE_S = 5.0
+
+    def __init__(self, run: Run, part: str, limit: float) -> None:
+        self._run, self._part, self.limit = run, part, limit
+        self._before: float = getattr(run.spent, part)
+        self._began = self._saved = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Spent so far, earlier starts included."""
+        return self._before + time.monotonic() - self._began
+
+    @property
+    def share(self) -> float:
+        """Of the limit, 1 where it is used up."""
+        return min(self.seconds / self.limit, 1.0) if self.limit > 0 else 1.0
+
+    def tick(self, *, save: bool = False) -> None:
+        """Note the time."""
+        setattr(self._run.spent, self._part, self.seconds)
+        if save or time.monotonic() - self._saved > self._SAVE_S:
+            self._saved = time.monotonic()
+            self._run.save()

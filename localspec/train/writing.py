@@ -1,0 +1,216 @@
+"""The target writes texts: questions of its own and of `prompts`, and answers, many at once."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.chat.template import ChatTemplate
+from localspec.runtime.context import Batch, LlamaContext
+from localspec.runtime.model import LlamaModel
+from localspec.train.prompts import first_question, later_question, material
+from localspec.types import ChatMessage
+
+LONGEST = 640
+"""Tokens of a text at most."""
+AT_ONCE = 32
+"""Texts that are written side by side."""
+_QUESTION, _ANSWER, _SHORTEST_QUESTION = 160, 320, 6
+_TOP = 64
+_OWN = 0.4
+"""Share of the questions that the target asks itself."""
+_LATER = 0.6
+"""Share of the others that are about what was written before."""
+_GREEDY = 2 / 3
+"""Share of the answers that are the likeliest ones; others are drawn at `_WARM`, as chats are."""
+_WARM = 0.7
+_PLACE = "\ufdd0here\ufdd0"
+"""In place of a question, to find where it stands in a rendered prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A question and its answer.
+
+    Attributes:
+        tokens: of the whole prompt and the answer, shape [tokens].
+        answer: where the answer begins.
+        kind: who asked: "own", "first", "later" or "given".
+    """
+
+    tokens: NDArray[np.int32]
+    answer: int
+    kind: str
+
+
+@dataclass(slots=True)
+class _Slot:
+    kind: str
+    tokens: list[int]
+    waiting: list[int] = field(default_factory=list)
+    asking: bool = False
+    count: int = 0
+    answer: int = 0
+    temperature: float = 0.0
+
+
+class Writer:
+    """Writes texts with a target.
+
+    Args:
+        model: the target.
+        threads: CPU threads.
+        seed: of all that is drawn.
+        given: questions of the user's, which take the place of the target's own; empty for none.
+    """
+
+    def __init__(self, model: LlamaModel, threads: int, seed: int, given: Sequence[str] = ()) -> None:
+        self._model = model
+        self._context = LlamaContext(
+            model, capacity=LONGEST, batch=LONGEST, threads=threads, sequences=AT_ONCE, unified=False
+        )
+        self._rng = random.Random(seed)  # noqa: S311 - texts to learn from, no secrets
+        self._draws = np.random.default_rng(seed)
+        self._given = deque(given)
+        self._template = ChatTemplate.of(model)
+        before, after = self._render(_PLACE).split(_PLACE, 1)
+        self._before, self._after = self._tokens(before), self._tokens(after)
+        self._texts: deque[str] = deque(maxlen=200)
+        self._codes: deque[str] = deque(maxlen=200)
+
+    def close(self) -> None:
+        """Free the cache."""
+        self._context.close()
+
+    def texts(self) -> Iterator[Text]:
+        """Texts without end, in the order in which they are finished."""
+        slots = [self._new(number) for number in range(AT_ONCE)]
+        rows = np.zeros((AT_ONCE, self._model.vocabulary_size), np.float32)
+        for number, slot in enumerate(slots):
+            self._read(number, slot, rows)
+        while True:
+            said = self._drawn(rows, slots)
+            alive: list[int] = []
+            for number, (slot, token) in enumerate(zip(slots, said, strict=True)):
+                text = self._extend(slot, int(token))
+                if text is not None or slot.count < 0:
+                    if text is not None:
+                        yield text
+                    slots[number] = self._new(number)
+                    self._read(number, slots[number], rows)
+                elif slot.waiting:
+                    self._read(number, slot, rows)
+                else:
+                    alive.append(number)
+            if alive:
+                batch = Batch(
+                    tokens=[slots[number].tokens[-1] for number in alive],
+                    positions=[len(slots[number].tokens) - 1 for number in alive],
+                    sequences=[(number,) for number in alive],
+                    outputs=[True] * len(alive),
+                )
+                rows[alive] = self._context.decode_batch(batch)
+
+    # --- inner steps
+
+    def _new(self, number: int) -> _Slot:
+        self._context.keep_sequence(number, 0)
+        temperature = 0.0 if self._rng.random() < _GREEDY else _WARM
+        if self._given:
+            question = self._given[0]
+            self._given.rotate(-1)
+            return self._asked("given", question, temperature)
+        if self._rng.random() < _OWN and self._before:
+            return _Slot("own", [], list(self._before), asking=True, temperature=temperature)
+        if (self._texts or self._codes) and self._rng.random() < _LATER:
+            question = later_question(self._rng, self._texts, self._codes)
+            return self._asked("later", question, temperature)
+        return self._asked("first", first_question(self._rng), temperature)
+
+    def _asked(self, kind: str, question: str, temperature: float) -> _Slot:
+        tokens = self._tokens(self._render(question))[: LONGEST - 64]
+        return _Slot(kind, [], tokens, answer=len(tokens), temperature=temperature)
+
+    def _read(self, number: int, slot: _Slot, rows: NDArray[np.float32]) -> None:
+        """Read what waits of a prompt in one pass; its last row is the next one to draw from."""
+        tokens, start = slot.waiting, len(slot.tokens)
+        slot.waiting = []
+        slot.tokens += tokens
+        found = self._context.decode_batch(
+            Batch(
+                tokens=tokens,
+                positions=range(start, start + len(tokens)),
+                sequences=[(number,)] * len(tokens),
+                outputs=[False] * (len(tokens) - 1) + [True],
+            )
+        )
+        rows[number] = found[0]
+
+    def _extend(self, slot: _Slot, token: int) -> Text | None:
+        """Take in a token that was drawn; returns the text once it is finished. A bad one has `count` -1."""
+        slot.count += 1
+        ends = token in self._model.eog_tokens
+        if slot.asking:
+            if not ends and slot.count < _QUESTION:
+                slot.tokens.append(token)
+                return None
+            if slot.count < _SHORTEST_QUESTION:
+                slot.count = -1
+                return None
+            slot.asking, slot.count = False, 0
+            slot.waiting = list(self._after)
+            slot.answer = len(slot.tokens) + len(slot.waiting)
+            return None
+        slot.tokens.append(token)
+        full = len(slot.tokens) >= LONGEST - 1 or slot.count >= _ANSWER
+        if not (ends or full or (slot.count % 16 == 0 and _loops(slot.tokens[slot.answer :]))):
+            return None
+        if slot.count < 4:
+            slot.count = -1
+            return None
+        self._keep_material(slot)
+        return Text(np.array(slot.tokens, np.int32), slot.answer, slot.kind)
+
+    def _keep_material(self, slot: _Slot) -> None:
+        if slot.kind == "later":
+            return
+        pieces = b"".join(self._model.token_bytes(token) for token in slot.tokens[slot.answer :])
+        found = material(pieces.decode("utf-8", "replace"))
+        if found is not None:
+            (self._codes if found[1] else self._texts).append(found[0])
+
+    def _drawn(self, rows: NDArray[np.float32], slots: Sequence[_Slot]) -> NDArray[np.int64]:
+        """A token a row: the likeliest, or drawn from the likeliest ones."""
+        import torch
+
+        values, tokens = torch.topk(torch.from_numpy(rows), _TOP, dim=1)
+        temperatures = np.array([1.0 if slot.asking else slot.temperature for slot in slots])
+        logits = values.numpy().astype(np.float64)
+        noise = self._draws.gumbel(size=logits.shape)
+        warm = temperatures > 0
+        logits[warm] = logits[warm] / temperatures[warm, None] + noise[warm]
+        chosen: NDArray[np.int64] = tokens.numpy()[np.arange(len(slots)), logits.argmax(axis=1)]
+        return chosen
+
+    def _render(self, question: str) -> str:
+        return self._template.render([ChatMessage("user", question)])
+
+    def _tokens(self, text: str) -> list[int]:
+        return self._model.tokenize(text, add_special=False, parse_special=True)
+
+
+def _loops(tokens: Sequence[int], window: int = 48, longest: int = 16) -> bool:
+    """Whether an answer says the same few tokens again and again."""
+    tail = list(tokens[-window:])
+    if len(tail) < window:
+        return False
+    return any(tail[period:] == tail[:-period] for period in range(1, longest + 1))
+
+
+Progress = Callable[[str, float, str], None]
+"""Called with the part of the work, the share of it that is done, and a word on it."""
