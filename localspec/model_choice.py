@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from localspec.errors import IncompatibleError
+from localspec.errors import IncompatibleError, LocalspecError
 from localspec.models import choose, registry, store
 from localspec.models.choose import Choice
 from localspec.models.entries import HEADS, ModelEntry
-from localspec.models.gguf import read_header
-from localspec.models.heads import Kind, head_facts
+from localspec.models.gguf import GGUFHeader, read_header
+from localspec.models.heads import Kind, check_draft, head_facts
 from localspec.models.registry import Resolved
 from localspec.models.split import size_on_disk
 
@@ -52,8 +53,8 @@ def resolve_head(kind: Kind, name: str, target: Resolved | None) -> Resolved:
 
     Args:
         kind: the method.
-        name: a model's name, source or path; "" for the head that the registry lists for the target, and
-            for MTP before that for the prediction layers of the target's own file.
+        name: a model's name, source or path; "" for the head that a registry lists for the target, the
+            user's own first, and for MTP before that for the prediction layers of the target's own file.
         target: the model; None where it is not known yet: then a head without a name stands for no file.
 
     Raises:
@@ -67,7 +68,7 @@ def resolve_head(kind: Kind, name: str, target: Resolved | None) -> Resolved:
         return Resolved(name=kind, path=None, entry=None)
     if kind == "mtp" and target.path is not None and head_facts(read_header(target.path)) is not None:
         return Resolved(name=kind, path=target.path, entry=target.entry)
-    for listed in target.entry.drafts if target.entry else ():
+    for listed in registry.heads_for(target):
         said, _, source = listed.partition(":")
         if said == kind:
             return _resolved(registry.find_entry(source))
@@ -109,14 +110,38 @@ def chosen_note(name: str) -> str:
 
 
 def companions_of(model: Resolved, path: Path) -> dict[str, Path]:
-    """The installed draft model for `model`, whose file is `path`: its name and file; empty without one.
+    """The installed head or draft model for `model`, whose file is `path`: member of `--draft` and file.
 
-    Those made for it come first, then the smallest of its family. One that is too large to be quick is none.
+    A head made for it comes first, then prediction layers of its own, then a draft model made for it, then
+    the smallest of its family. A draft model that is too large to be quick is none. Empty without any.
 
     Raises:
         UsageError: an unusable `models.toml`.
     """
-    entry = model.entry
+    return _head_of(replace(model, path=path), path) or _draft_model_of(model.entry, path)
+
+
+def _head_of(model: Resolved, path: Path) -> dict[str, Path]:
+    try:
+        header = read_header(path)
+    except LocalspecError:
+        return {}
+    for member in registry.heads_for(model):
+        file = store.fetched(registry.find_entry(member.partition(":")[2]))
+        if file and _can_draft(member, file, header):
+            return {member: file}
+    return {"mtp": path} if _can_draft("mtp", path, header) else {}
+
+
+def _can_draft(member: str, file: Path, target: GGUFHeader) -> bool:
+    try:
+        check_draft(member, read_header(file), target)
+    except LocalspecError:
+        return False
+    return True
+
+
+def _draft_model_of(entry: ModelEntry | None, path: Path) -> dict[str, Path]:
     if entry is None:
         return {}
     known = registry.catalogue()

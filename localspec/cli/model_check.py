@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from localspec.models.compat import Compatibility, VocabularyFacts
     from localspec.models.gguf import GGUFHeader
+    from localspec.models.heads import HeadFacts
     from localspec.models.registry import Resolved
 
 _CONTEXT = 8192
@@ -26,18 +26,25 @@ class _Side:
     header: GGUFHeader
     vocabulary: VocabularyFacts | None
     context: int
+    head: HeadFacts | None = None
 
 
 def check(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="The model that answers: a known one or a GGUF file.")
     ],
-    draft: Annotated[str, typer.Argument(metavar="DRAFT", help="The smaller one that would draft for it.")],
+    draft: Annotated[
+        str,
+        typer.Argument(
+            metavar="DRAFT",
+            help="What would draft for it: a smaller model, or a head, as --draft takes them.",
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Tell whether DRAFT can draft for TARGET: vocabularies, memory, and a verdict. No weights are loaded."""
     from localspec.errors import IncompatibleError
-    from localspec.model_choice import resolve, resolve_draft
+    from localspec.model_choice import resolve
     from localspec.models.compat import (
         Compatibility,
         check_draft_file,
@@ -45,25 +52,40 @@ def check(
         compare_vocabularies,
     )
     from localspec.models.gguf import read_header
+    from localspec.models.heads import check_head, head_note, head_of
     from localspec.models.lookalikes import purpose
 
-    headers = [read_header(_file_of(target, resolve)), read_header(_file_of(draft, resolve_draft))]
+    answers = resolve(target)
+    headers = [
+        read_header(_file_of(target, answers)),
+        read_header(_file_of(draft, _drafting(draft, answers))),
+    ]
     context = min(headers[0].context_length or _CONTEXT, _CONTEXT)
-    refusal = ""
+    refusal, head = "", None
     try:
         check_target_file(headers[0])
-        check_draft_file(headers[1], target=headers[0])
+        head = head_of(draft, headers[1])
+        if head is None:
+            check_draft_file(headers[1], target=headers[0])
+        else:
+            check_head(head, headers[0])
     except IncompatibleError as error:
         refusal = str(error)
     # Native code has nothing to say of a file that is no language model.
     facts = [None if purpose(header) else _vocabulary_of(header.path) for header in headers]
-    sides = [_Side(header, one, context) for header, one in zip(headers, facts, strict=True)]
+    sides = [_Side(headers[0], facts[0], context), _Side(headers[1], facts[1], context, head)]
     found = Compatibility("none")
-    if facts[0] is not None and facts[1] is not None:
+    if head is not None:
+        found = Compatibility("same", note=head_note(head, headers[1], headers[0]))
+    elif facts[0] is not None and facts[1] is not None:
         found = compare_vocabularies(facts[0], facts[1])
     if refusal:
         found = replace(found, verdict="none", reasons=(refusal, *found.reasons), note="")
-    verdict = f"No: {refusal}" if refusal else _verdict(found, headers[1].path.name)
+        verdict = f"No: {refusal}"
+    elif head is not None:
+        verdict = _head_verdict(head, found.note)
+    else:
+        verdict = _verdict(found, headers[1].path.name)
     if as_json:
         typer.echo(json.dumps(_as_values(sides, found, verdict), indent=2, ensure_ascii=False))
     else:
@@ -72,10 +94,17 @@ def check(
         raise typer.Exit(IncompatibleError.exit_code)
 
 
-def _file_of(name: str, resolve: Callable[[str], Resolved]) -> Path:
+def _drafting(name: str, target: Resolved) -> Resolved:
+    from localspec.model_choice import resolve_draft, resolve_head
+    from localspec.models.heads import kind_named
+
+    kind = kind_named(name)
+    return resolve_draft(name) if kind is None else resolve_head(kind, name.partition(":")[2], target)
+
+
+def _file_of(name: str, found: Resolved) -> Path:
     from localspec.errors import NotFoundError
 
-    found = resolve(name)
     if found.path is None:
         raise NotFoundError(f"{name} is not fetched yet; run `localspec models pull {name}`.")
     return found.path
@@ -86,6 +115,21 @@ def _vocabulary_of(path: Path) -> VocabularyFacts:
 
     with vocabulary(path) as model:
         return vocabulary_facts(model)
+
+
+def _head_verdict(head: HeadFacts, note: str) -> str:
+    from localspec.models.entries import HEADS
+
+    reads = "the states of the model's last layer"
+    if head.target_layers:
+        reads = f"the states of the model's layers {', '.join(map(str, head.target_layers))}"
+    where = "the model itself has" if head.in_model else f"{head.path.name} is"
+    what = f"Yes: {where} an {HEADS[head.kind]} head"
+    if head.kind in ("dflash", "dspark"):
+        what = f"Yes: {head.path.name} is a {HEADS[head.kind]} head, with blocks of {head.block} tokens"
+    elif head.prediction_layers > 1:
+        what += f" of {head.prediction_layers} layers"
+    return f"{what}, which drafts from {reads}. {note}".rstrip()
 
 
 def _verdict(found: Compatibility, name: str) -> str:
@@ -175,6 +219,7 @@ def _as_values(sides: list[_Side], found: Compatibility, verdict: str) -> dict[s
         "verdict": found.verdict,
         "can_draft": found.verdict != "none",
         "sentence": verdict,
+        "head": None if sides[1].head is None else sides[1].head.kind,
         "reasons": list(found.reasons),
         "note": found.note or None,
         "first_difference": None if difference is None else asdict(difference),

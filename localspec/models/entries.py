@@ -159,6 +159,8 @@ class ModelEntry:
         shape: counts for estimates, None if unknown.
         drafts: names or sources of draft models, and of heads, made for this model.
         quantizations: those that there are of this model, its own among them: `NAME:QUANTIZATION`.
+        head: of a head that drafts from another model's hidden states its kind, a key of `HEADS`; else "".
+        target: the model that such a head was made for: a name, or the path of its file.
     """
 
     name: str
@@ -178,6 +180,8 @@ class ModelEntry:
     shape: Shape | None = None
     drafts: tuple[str, ...] = ()
     quantizations: tuple[str, ...] = ()
+    head: str = ""
+    target: str = ""
 
     @property
     def folder(self) -> str:

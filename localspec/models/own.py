@@ -14,10 +14,10 @@ from typing import Any
 from localspec import paths
 from localspec.errors import StorageError, UsageError
 from localspec.models import registry, store
-from localspec.models.entries import FileSource, ModelEntry
-from localspec.models.gguf import GGUFHeader
+from localspec.models.entries import HEADS, FileSource, ModelEntry
+from localspec.models.gguf import GGUFHeader, read_header
 
-_COMMENT = "by `localspec models "
+_COMMENT = "by `localspec "
 """What is in every comment that is written here."""
 _MOST_PROPOSALS = 10
 _LOCK_S = 10.0
@@ -132,6 +132,40 @@ def _add(file: Path, new: Sequence[NewEntry]) -> None:
             f"source = {_toml(new[0].values.get('source', ''))} by hand."
         ) from error
     _write(file, whole)
+
+
+def register_head(path: Path, *, kind: str, target: registry.Resolved, name: str | None = None) -> str:
+    """Make a head of the user's known, so that `--draft KIND` finds it for its target; returns its name.
+
+    One that was registered for the same target under the same name is replaced.
+
+    Args:
+        path: its file.
+        kind: a key of `HEADS`.
+        target: the model that it was made for.
+        name: made of the target's name and the kind where it is left out.
+
+    Raises:
+        UsageError: another model has that name, or the user's registry is not valid.
+        StorageError: the user's registry cannot be written.
+        ModelFileError, NotFoundError: the file is none.
+    """
+    name = name or plain_name(f"{target.name}-{kind}")
+    made_for = str(target.path.absolute()) if target.entry is None and target.path else target.name
+    there = entry_of(name)
+    if there is not None and (there.head, there.target) == (kind, made_for) and there.is_local:
+        remove_entry(name)
+    else:
+        check_free(name)
+    header = read_header(path)
+    values = entry_values(
+        path,
+        header,
+        size=header.file_bytes,
+        description=f"{HEADS[kind]} head for {target.name}.",
+    )
+    add_entry(name, values | {"head": kind, "target": made_for}, "Made by `localspec train`.")
+    return name
 
 
 def remove_entry(name: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from localspec import paths
 from localspec.errors import NotFoundError, UsageError
 from localspec.models import store
-from localspec.models.entries import ModelEntry, parse_source
+from localspec.models.entries import HEADS, ModelEntry, parse_source
 from localspec.models.families import Catalogue, Family, merged
 from localspec.models.tables import read_tables
 from localspec.text import printable
@@ -126,6 +126,27 @@ def find_entry(name: str) -> ModelEntry:
     if entry is None:
         raise _unknown(name, known)
     return entry
+
+
+def heads_for(target: Resolved) -> tuple[str, ...]:
+    """Heads made for a model, as `--draft` takes them: "KIND:NAME" or "KIND:SOURCE", the user's newest first.
+
+    Raises:
+        UsageError: as for `catalogue`.
+    """
+    entry = target.entry
+    names = {target.name} | ({entry.name, f"{entry.name}:{entry.quantization}"} if entry else set())
+    own = [
+        f"{one.head}:{one.name}"
+        for one in catalogue().models.values()
+        if one.head and (one.target in names or _is_at(one.target, target.path))
+    ]
+    listed = entry.drafts if entry else ()
+    return (*reversed(own), *(draft for draft in listed if draft.partition(":")[0] in HEADS))
+
+
+def _is_at(place: str, path: Path | None) -> bool:
+    return path is not None and Path(place) == path.absolute()
 
 
 def _known(text: str, known: Catalogue) -> ModelEntry | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from localspec.errors import UsageError
 from localspec.models.entries import (
+    HEADS,
     ModelEntry,
     PypiSource,
     RecommendedSampling,
@@ -38,7 +39,7 @@ _MODEL = (
     _FILE
     | _TEXTS
     | _COUNTS
-    | {"family", "parameters", "quantization", "context", "sampling", "checked", "drafts"}
+    | {"family", "parameters", "quantization", "context", "sampling", "checked", "drafts", "head", "target"}
 )
 _FAMILY = _TEXTS | {"context", "sampling", "checked", "recommended", "sizes"}
 _SIZE = _TEXTS | _COUNTS | {"parameters", "context", "sampling", "checked", "drafts", "files"}
@@ -124,8 +125,18 @@ class _Reader:
             quantizations=(quantization,) if quantization else (),
             shape=self._shape(at, table) if "weights" in table else None,
             drafts=self._drafts(at, table),
+            head=self._head(at, table),
+            target=self._text_of(at, table, "target"),
             origin=self._file,
         )
+
+    def _head(self, at: _Path, table: Mapping[str, Any]) -> str:
+        head = self._text_of(at, table, "head")
+        if head and head not in HEADS:
+            raise self._error((*at, "head"), f'"head" must be one of: {", ".join(HEADS)}')
+        if bool(head) != bool(table.get("target")):
+            raise self._error(at, f'"{at[1]}" needs both "head" and "target", the model that it was made for')
+        return head
 
     def _family(self, at: _Path, table: Mapping[str, Any]) -> Family:
         self._known(at, table, _FAMILY)

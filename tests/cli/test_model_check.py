@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command
+from tests.heads import alphabet
 from tests.models.vocabularies import bpe_metadata, spm_metadata, write
 
 CHATML = "{{ '<|im_start|>' }}"
@@ -102,6 +103,45 @@ def test_files_that_are_no_models(localspec: Command, target: Path, tmp_path: Pa
     found = check_json(localspec, projector, target, code=4)
     assert found["target"]["vocabulary"] is None
     assert found["sentence"].startswith("No: mmproj.gguf cannot be a target")
+
+
+def test_a_head_is_checked_as_one(localspec: Command, tmp_path: Path) -> None:
+    target, head = alphabet.target(tmp_path / "target.gguf"), alphabet.dflash(tmp_path / "head.gguf")
+    done = localspec("models", "check", str(target), str(head))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().splitlines()[-1] == (
+        "Yes: head.gguf is a DFlash head, with blocks of 4 tokens, which drafts from the states of the "
+        "model's layers 1, 2."
+    )
+    found = check_json(localspec, target, head)
+    assert (found["can_draft"], found["head"], found["draft"]["vocabulary"]) == (True, "dflash", None)
+    named = localspec("models", "check", str(target), f"dflash:{head}")
+    assert named.stdout == done.stdout
+
+
+def test_a_head_that_does_not_fit_is_refused_with_the_reason(localspec: Command, tmp_path: Path) -> None:
+    target = alphabet.target(tmp_path / "target.gguf")
+    far = alphabet.dflash(tmp_path / "far.gguf", layers=(1, 9))
+    found = check_json(localspec, target, far, code=4)
+    assert (found["verdict"], found["head"]) == ("none", "dflash")
+    assert "it reads layer 9, and this one has layers 0 to " in found["sentence"]
+    other = localspec("models", "check", str(target), f"eagle3:{far}")
+    assert other.returncode == 4
+    assert b"far.gguf cannot draft as EAGLE-3" in other.stdout
+
+
+def test_a_models_own_prediction_layers(localspec: Command, tmp_path: Path) -> None:
+    target, plain = alphabet.target_mtp(tmp_path / "own.gguf"), alphabet.target(tmp_path / "plain.gguf")
+    done = localspec("models", "check", str(target), "mtp")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().splitlines()[-1] == (
+        "Yes: the model itself has an MTP head, which drafts from the states of the model's last layer."
+    )
+    none = localspec("models", "check", str(plain), "mtp")
+    assert none.returncode == 4
+    assert none.stderr.decode().strip() == (
+        "localspec: No MTP head is known for plain; name one with --draft mtp:PATH."
+    )
 
 
 def test_what_is_not_there(localspec: Command, target: Path, tmp_path: Path) -> None:

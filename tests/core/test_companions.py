@@ -11,12 +11,14 @@ from localspec.drafters import make_drafter, models_in
 from localspec.drafters.cascade import CascadeDrafter
 from localspec.drafters.suffix import SuffixDrafter
 from localspec.engine import Engine
+from localspec.errors import UsageError
 from localspec.messages import Event, Generate, Step
-from localspec.model_choice import companions_of
+from localspec.model_choice import companions_of, resolve_head
 from localspec.model_files import WantedFiles
-from localspec.models import registry
+from localspec.models import own, registry
 from localspec.testing import OracleDrafter
 from localspec.types import DraftOptions, EngineOptions, SamplingParams
+from tests.heads import alphabet
 
 QUESTION = "Repeat after me: the quick brown fox jumps over the lazy dog. The quick brown fox"
 
@@ -106,3 +108,78 @@ def test_the_engine_drafts_with_one_and_says_why_another_does_not(smollm2_path: 
         finally:
             engine.close()
     assert replies[0] == replies[1]
+
+
+@pytest.fixture
+def heads(tmp_path: Path) -> dict[str, Path]:
+    """A target, one with prediction layers, and heads; the stranger reads layers that there are not."""
+    made = {
+        "target": alphabet.target(tmp_path / "target.gguf"),
+        "predicting": alphabet.target_mtp(tmp_path / "predicting.gguf"),
+        "one": alphabet.eagle3(tmp_path / "one.gguf"),
+        "two": alphabet.dflash(tmp_path / "two.gguf"),
+        "stranger": alphabet.dflash(tmp_path / "stranger.gguf", layers=(1, 7)),
+    }
+    registry.user_file().parent.mkdir(parents=True, exist_ok=True)
+    with registry.user_file().open("w") as file:
+        file.write(f'[models.target]\nsource = "{made["target"]}"\n')
+    return made
+
+
+def test_an_installed_head_is_taken_before_a_draft_model(heads: dict[str, Path]) -> None:
+    target = registry.resolve("target")
+    assert companions_of(target, heads["target"]) == {}
+    stranger = own.register_head(heads["stranger"], kind="dflash", target=target, name="stranger")
+    # What cannot draft for it is left out.
+    assert registry.heads_for(target) == (f"dflash:{stranger}",)
+    assert companions_of(target, heads["target"]) == {}
+    name = own.register_head(heads["one"], kind="eagle3", target=target)
+    assert name == "target-eagle3"
+    assert companions_of(target, heads["target"]) == {"eagle3:target-eagle3": heads["one"]}
+    # The newest is the first.
+    own.register_head(heads["two"], kind="dflash", target=target)
+    assert list(companions_of(target, heads["target"])) == ["dflash:target-dflash"]
+    assert resolve_head("eagle3", "", target).path == heads["one"]
+
+
+def test_prediction_layers_of_its_own_draft_too(heads: dict[str, Path]) -> None:
+    plain = registry.resolve(str(heads["predicting"]))
+    assert companions_of(plain, heads["predicting"]) == {"mtp": heads["predicting"]}
+    assert resolve_head("mtp", "", plain).path == heads["predicting"]
+
+
+def test_a_head_for_a_file_without_a_name_is_found_by_its_path(heads: dict[str, Path]) -> None:
+    plain = registry.resolve(str(heads["predicting"]))
+    own.register_head(heads["one"], kind="eagle3", target=plain)
+    assert list(companions_of(plain, heads["predicting"])) == ["eagle3:predicting-eagle3"]
+    assert registry.heads_for(registry.resolve("target")) == ()
+
+
+def test_a_head_registered_again_takes_the_place_of_the_first(heads: dict[str, Path]) -> None:
+    target = registry.resolve("target")
+    own.register_head(heads["one"], kind="eagle3", target=target)
+    again = heads["one"].with_name("again.gguf")
+    shutil.copy(heads["one"], again)
+    own.register_head(again, kind="eagle3", target=target)
+    assert registry.heads_for(target) == ("eagle3:target-eagle3",)
+    assert resolve_head("eagle3", "", target).path == again
+    with pytest.raises(UsageError, match="There is a model named target"):
+        own.register_head(again, kind="eagle3", target=target, name="target")
+    own.remove_entry("target-eagle3")
+    assert registry.heads_for(target) == ()
+    assert registry.user_file().read_text().count("#") == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ('head = "medusa"\ntarget = "smollm2"', '"head" must be one of: eagle3, mtp, dflash, dspark'),
+        ('head = "eagle3"', 'needs both "head" and "target"'),
+        ('target = "smollm2"', 'needs both "head" and "target"'),
+    ],
+)
+def test_a_head_that_is_written_wrongly_is_said(heads: dict[str, Path], fields: str, said: str) -> None:
+    with registry.user_file().open("a") as file:
+        file.write(f'[models.mine]\nsource = "{heads["one"]}"\n{fields}\n')
+    with pytest.raises(UsageError, match=said):
+        registry.catalogue()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec import model_choice, paths
-from localspec.errors import NotFoundError, UsageError
+from localspec.errors import IncompatibleError, NotFoundError, UsageError
 from localspec.model_files import resolve_drafts, with_files
 from localspec.models import registry
 from localspec.models.choose import Capacity
@@ -67,8 +67,12 @@ def test_draft_models_can_be_quantizations_and_families() -> None:
         resolve_drafts("suffix+tall-8b:Q9")
     with pytest.raises(UsageError, match="did you mean tall"):
         resolve_drafts("suffix+tell")
-    with pytest.raises(UsageError, match=r"EAGLE-3 heads .* this version cannot do"):
-        resolve_drafts("suffix+eagle3:hf:o/r/e.gguf")
+    (head,) = resolve_drafts("suffix+eagle3:hf:o/r/e.gguf").values()
+    assert (head.name, head.path) == ("hf-o--r--e.gguf", None)
+    with pytest.raises(
+        IncompatibleError, match=r"No EAGLE-3 head is known for tall-8b; make one with `local"
+    ):
+        resolve_drafts("eagle3", model_choice.resolve("tall"))
 
 
 @pytest.mark.usefixtures("eight")
