@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,8 @@ def purpose(header: GGUFHeader) -> str:
         return f"an encoder ({architecture}), which cannot write text"
     if header.split_number:
         return "not the first part of a split model"
+    if _is_prediction_alone(header):
+        return "the prediction layers of a model (MTP) without the rest of it"
     if header.metadata.get(f"{architecture}.pooling_type", 0):
         return "an embedding model, which cannot write text"
     if not header.metadata.get(f"{architecture}.attention.causal", True):
@@ -88,3 +91,14 @@ def purpose(header: GGUFHeader) -> str:
     if header.tensor_count and header.split_count <= 1 and "token_embd.weight" not in header.tensor_sizes:
         return "a part of a model, without the table of its tokens"
     return ""
+
+
+def _is_prediction_alone(header: GGUFHeader) -> bool:
+    """Whether a file has layers that predict further tokens, and not those that say the next one."""
+    tensors = header.tensor_sizes
+    trunk = header.block_count - header.extra_layers
+    return trunk > 0 and any(".nextn." in name for name in tensors) and not _has_layer(tensors, 0)
+
+
+def _has_layer(tensors: Iterable[str], number: int) -> bool:
+    return any(name.startswith(f"blk.{number}.") for name in tensors)
