@@ -67,6 +67,13 @@ class TargetContext(Protocol):
         """Whether the tail of the cache can be dropped; without that there is no speculation."""
 
     @property
+    def can_trim_far(self) -> bool:
+        """Whether any tail can be dropped, at any time.
+
+        Otherwise the first token of the newest pass has to stay, and one roll back follows a pass at most.
+        """
+
+    @property
     def max_leaves(self) -> int:
         """Branches of a draft tree that one pass can verify at most; 1: chains only."""
 

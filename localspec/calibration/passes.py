@@ -104,7 +104,7 @@ def _read(context: TargetContext, tokens: Sequence[int]) -> None:
 
 def _roll_back(context: TargetContext, tokens: Sequence[int]) -> None:
     """Back to `tokens`; a context that cannot drop its tail reads them again."""
-    if context.can_trim:
+    if context.can_trim_far:
         context.keep(len(tokens))
     else:
         context.clear()

@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from localspec.models.gguf import GGUFHeader
 
+_WITH_SNAPSHOTS = frozenset(
+    {
+        "kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h",
+        "nemotron_h_moe", "lfm2", "lfm2moe", "bailingmoe3",
+    }
+)  # fmt: skip
+"""Architectures whose recurrent states llama.cpp can keep for every token of a pass."""
+_MOST_SNAPSHOTS = 8
+
 
 def cache_widths(header: GGUFHeader) -> tuple[int, ...]:
     """Elements of keys and values that each layer keeps of a token, one number a layer.
@@ -50,6 +59,18 @@ def state_bytes(header: GGUFHeader) -> tuple[int, ...]:
 def is_recurrent(header: GGUFHeader) -> bool:
     """Whether the model keeps a state that belongs to a sequence as a whole."""
     return any(state_bytes(header))
+
+
+def snapshots(header: GGUFHeader) -> int:
+    """Earlier states that are kept beside the newest one, so that as many tokens of a pass can be dropped.
+
+    0 for a model without a recurrent state, and where llama.cpp keeps none. As many as a draft is long, but
+    not more than take a quarter of what the weights take.
+    """
+    state = sum(state_bytes(header))
+    if not state or header.architecture not in _WITH_SNAPSHOTS:
+        return 0
+    return max(1, min(_MOST_SNAPSHOTS, header.tensor_bytes // 4 // state))
 
 
 def _recurrent_layers(header: GGUFHeader) -> tuple[bool, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from localspec.errors import NotEnoughMemoryError
+from localspec.models.cache import snapshots
 from localspec.models.footprint import ROWS, Footprint, ModelShape, Settings, Sizes, kv_element, sizes
 from localspec.models.gguf import GGUFHeader
 from localspec.types import EngineOptions
@@ -151,6 +152,7 @@ class _Planner:
             kv_type=kv_type,
             flash_attention=options.flash_attention,
             repacked=machine.repacked,
+            snapshots=snapshots(self._target.header),
         )
         layers = self._layers(self._target, settings, machine.free_vram, options.gpu_layers)
         target = self._target.footprint(settings, layers, machine.gpus)
@@ -161,7 +163,7 @@ class _Planner:
             settings = replace(
                 settings, context=draft_context, batch=min(options.batch, draft_context), kv_type="f16"
             )
-            settings = replace(settings, output_rows=settings.sequences)
+            settings = replace(settings, output_rows=settings.sequences, snapshots=0)
             left = machine.free_vram - target.gpu.total_bytes
             draft_layers = self._layers(self._draft, settings, left, options.draft.gpu_layers)
             draft = self._draft.footprint(settings, draft_layers, machine.gpus)

@@ -56,6 +56,7 @@ class Settings:
         output_rows: rows that passes are asked for; the output buffer grows to that. None: as many as `rows`.
         sequences: sequences that share the cache.
         repacked: numbers of the tensor types that the CPU's kernels want laid out anew.
+        snapshots: earlier recurrent states that are kept; passes are asked for one row more at most.
     """
 
     context: int
@@ -66,6 +67,7 @@ class Settings:
     output_rows: int | None = None
     sequences: int = MAX_LEAVES
     repacked: frozenset[int] = frozenset()
+    snapshots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +207,10 @@ class ModelShape:
         cells = -(-max(settings.context, 1) // _CELLS) * _CELLS
         first = max(self.layers + 1 - gpu_layers, 0) if gpu_layers > 0 else self.layers + 1
         sequences = 1 if self._recurrent else settings.sequences
+        states = sequences * (1 + settings.snapshots)
         host, gpu = Sizes(weights_bytes=sum(self._input)), Sizes()
         for layer in range(self.layers):
-            kept = int(self._widths[layer] * element * cells) + self._states[layer] * sequences
+            kept = int(self._widths[layer] * element * cells) + states * self._states[layer]
             here = _weights(self._of_layer[layer], settings.repacked if layer < first else frozenset())
             here += Sizes(kv_bytes=kept)
             if layer < first:
@@ -222,7 +225,8 @@ class ModelShape:
             if self._tied and self._tied[1] in settings.repacked:
                 host += Sizes(repacked_bytes=self._tied[0])
         layers, logits, inputs, scratch = self._compute(settings, cells, sequences)
-        output_rows = max(min(settings.output_rows or settings.rows, settings.batch), sequences)
+        wanted = settings.snapshots + 1 if settings.snapshots else settings.output_rows or settings.rows
+        output_rows = max(min(wanted, settings.batch), sequences)
         host += Sizes(
             compute_bytes=max(layers if first > 0 else inputs, logits if first > self.layers else 0),
             output_bytes=self._vocabulary * output_rows * 4,

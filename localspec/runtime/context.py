@@ -53,9 +53,14 @@ class LlamaContext:
         flash_attention: None lets llama.cpp decide.
         kv_type: element type of the cache, a key of `KV_TYPES`.
         sequences: sequences at most; a draft tree of n branches needs n.
+        unified: whether sequences share one cache, as trees need; else each has `capacity` cells of its own,
+            and a pass over many long ones is much faster.
         spare: idle cores, watched since before the model was read, so that the first pass fits the load.
+        snapshots: earlier states to be kept of a model with recurrent layers, so that as many tokens of the
+            newest pass can be dropped, once. Passes then have one row more at most.
 
     Attributes:
+        snapshots: those that llama.cpp keeps.
         passes: how many there were; `pass_rows` are the tokens of the newest.
 
     Raises:
@@ -74,7 +79,9 @@ class LlamaContext:
         flash_attention: bool | None = None,
         kv_type: str = "f16",
         sequences: int = 1,
+        unified: bool = True,
         spare: SpareCores | None = None,
+        snapshots: int = 0,
     ) -> None:
         low = lib()
         if kv_type not in KV_TYPES:
@@ -88,11 +95,12 @@ class LlamaContext:
         self.max_batch = min(batch, capacity)
         self.max_rows = min(MAX_ROWS, self.max_batch)
         params = low.llama_context_default_params()
-        params.n_ctx = capacity
+        params.n_ctx = capacity if unified else capacity * sequences
         params.n_batch = params.n_ubatch = self.max_batch
         params.n_outputs_max = self.max_rows
         params.n_seq_max = sequences
-        params.kv_unified = True
+        params.n_rs_seq = snapshots if model.is_recurrent else 0
+        params.kv_unified = unified
         params.n_threads = params.n_threads_batch = self._threads
         params.flash_attn_type = -1 if flash_attention is None else int(flash_attention)
         params.type_k = params.type_v = KV_TYPES[kv_type]
@@ -109,7 +117,12 @@ class LlamaContext:
         self._tree: list[list[int]] | None = None
         self._length = 0
         self.passes = self.pass_rows = 0
+        self.snapshots = int(low.llama_n_rs_seq(self._handle))
+        if self.snapshots:
+            self.max_rows = min(self.max_rows, self.snapshots + 1)
+        self._rolled_back = False
         self.can_trim = self._probe_trim()
+        self.can_trim_far = self.can_trim and not self.snapshots
         # The state of a recurrent layer belongs to a sequence as a whole and cannot be shared by branches.
         self.max_leaves = sequences if self.can_trim and not model.is_recurrent else 1
 
@@ -197,10 +210,13 @@ class LlamaContext:
         """Drop all after the first `length` tokens; raises `RollbackRefusedError` when refused."""
         if length >= self._length:
             return
+        if self.snapshots:
+            self._check_snapshot(self._length - length)
         if not lib().llama_memory_seq_rm(self._memory, 0, length, -1):
             raise RollbackRefusedError(
                 f"llama.cpp refused to roll the cache back from {self._length} to {length} tokens."
             )
+        self._rolled_back = True
         self._branches.trim(length)
         self._length = length
 
@@ -223,6 +239,7 @@ class LlamaContext:
         self._branches.forget()
         self._tree = None
         self._length = 0
+        self._rolled_back = False
 
     def close(self) -> None:
         """Free cache and buffers."""
@@ -248,8 +265,16 @@ class LlamaContext:
             raise EngineError(f"llama.cpp failed to decode {count} tokens (code {code}){detail}.")
         self.passes += 1
         self.pass_rows = count
+        self._rolled_back = False
         if self._governor:
             self._governor.observe(threads, count, ended - began, ended, self._spare.read(ended))
+
+    def _check_snapshot(self, dropped: int) -> None:
+        """Snapshots are of the newest pass, for one roll back; llama.cpp does not check all of that."""
+        if self._rolled_back or dropped > self.snapshots or dropped >= self.pass_rows:
+            raise RollbackRefusedError(
+                f"The recurrent state before the last {dropped} tokens is not kept; they are read again."
+            )
 
     def _rows(self, count: int) -> Rows:
         shape = (count, self.model.vocabulary_size)

@@ -11,6 +11,7 @@ import psutil
 
 from localspec.errors import IncompatibleError, LocalspecError, NotEnoughMemoryError, UsageError
 from localspec.messages import ModelInfo
+from localspec.models.cache import snapshots
 from localspec.models.fit import (
     DEFAULT_CONTEXT,
     SMALLEST_CONTEXT,
@@ -86,8 +87,8 @@ def load(
     spare = SpareCores()
     header = header or read_header(path)
     free = free_memory()
-    own = _has_own_head(path, options.draft)
-    draft = _draft_header(path, options)
+    own = header.extra_layers > 0 and _has_own_head(path, options.draft)
+    draft = _draft_header(path if own else None, options)
     try:
         plan = plan_pair(header, draft, options, free)
     except NotEnoughMemoryError:
@@ -96,7 +97,16 @@ def load(
         # The draft model is loaded later, and will be told that there is no room for it.
         plan = plan_pair(header, None, options, free)
     options = replace(options, context=plan.context)
-    return _load(path, options, plan.gpu_layers, plan.target, spare, progress, with_prediction=own)
+    return _load(
+        path,
+        options,
+        plan.gpu_layers,
+        plan.target,
+        spare,
+        progress,
+        with_prediction=own,
+        kept_states=snapshots(header),
+    )
 
 
 def load_draft(
@@ -209,11 +219,14 @@ def _has_own_head(path: Path, draft: DraftOptions) -> bool:
     return any(Path(file).resolve() == path.resolve() for file in files)
 
 
-def _draft_header(target: Path, options: EngineOptions) -> GGUFHeader | None:
-    """Header of the largest draft model that is to be loaded too; None without one that can be read."""
+def _draft_header(own: Path | None, options: EngineOptions) -> GGUFHeader | None:
+    """Header of the largest draft model that is to be loaded too; None without one that can be read.
+
+    What drafts from the target's own file, `own`, takes nothing that the target's plan has not counted.
+    """
     headers = []
     for path in options.draft.files.values():
-        if Path(path).resolve() == target.resolve():
+        if own is not None and Path(path).resolve() == own.resolve():
             continue
         try:
             headers.append(read_header(Path(path)))
@@ -232,12 +245,21 @@ def _load(
     progress: Callable[[float], None] | None,
     *,
     with_prediction: bool = False,
+    kept_states: int = 0,
 ) -> LoadedModel:
     """Load with so many layers on the GPU, or with fewer where the user did not say how many."""
     while True:
         forget_buffers()
         try:
-            model, context = _open(path, options, layers, spare, progress, with_prediction=with_prediction)
+            model, context = _open(
+                path,
+                options,
+                layers,
+                spare,
+                progress,
+                with_prediction=with_prediction,
+                kept_states=kept_states,
+            )
         except NotEnoughMemoryError:
             if options.gpu_layers is not None or layers == 0:
                 raise
@@ -262,6 +284,7 @@ def _open(
     progress: Callable[[float], None] | None,
     *,
     with_prediction: bool,
+    kept_states: int,
 ) -> tuple[LlamaModel, LlamaContext]:
     model = LlamaModel(path, gpu_layers=layers, progress=progress, with_prediction=with_prediction)
     everything_on_gpu = layers > model.layers
@@ -279,6 +302,7 @@ def _open(
             # Branches of draft trees share cells, so they cost nothing, but a recurrent state for each does.
             sequences=1 if model.is_recurrent else MAX_LEAVES,
             spare=spare,
+            snapshots=kept_states,
         )
     except BaseException:
         model.close()

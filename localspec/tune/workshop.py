@@ -118,6 +118,7 @@ class LlamaWorkshop:
             flash_attention=engine.flash_attention,
             kv_type=engine.kv_type,
             sequences=1 if model.is_recurrent else MAX_LEAVES,
+            snapshots=loaded.context.snapshots,
         )
         template = ChatTemplate.of(model, engine.chat_template)
         mine = LoadedModel(model, context, loaded.gpu_layers, loaded.backend)
