@@ -60,7 +60,7 @@ class ScriptedModel:
         self._tree = EMPTY_DRAFT
         self.capacity = capacity
         self.max_batch = self.max_rows = max_batch
-        self.can_trim = self.can_trim_far = can_trim
+        self.can_trim = can_trim
         self.max_leaves = max_leaves if can_trim else 1
         self.threads = 1
         self.passes: list[int] = []
@@ -90,6 +90,11 @@ class ScriptedModel:
         return [4 + ord(char) - ord("a") for char in text if "a" <= char <= "z"]
 
     # --- context
+
+    @property
+    def can_trim_far(self) -> bool:
+        """Any tail can be dropped, if one can at all."""
+        return self.can_trim
 
     @property
     def length(self) -> int:
