@@ -57,6 +57,7 @@ ALPHABET = (
     Case("mtp", "mtp", alphabet.target_mtp),
     Case("mtp-three", "mtp", alphabet.target_mtp, {"heads": 3}),
     Case("mtp-sidecar", "mtp", alphabet.target_mtp, _TRUNK, alphabet.target_mtp, _SIDECAR),
+    Case("mtp-hybrid", "mtp", alphabet.target_hybrid),
     Case("dflash", "dflash", alphabet.target, head=alphabet.dflash),
     Case("dspark", "dspark", alphabet.target, head=alphabet.dspark, length=4),
 )

@@ -108,7 +108,7 @@ def drafts_by_place(told: Told) -> dict[int, tuple[int, ...]]:
     return dict(zip(told.places, told.drafts, strict=True))
 
 
-@pytest.mark.parametrize("name", ["eagle3", "mtp", "mtp-three", "mtp-sidecar", "dflash"])
+@pytest.mark.parametrize("name", ["eagle3", "mtp", "mtp-three", "mtp-sidecar", "mtp-hybrid", "dflash"])
 @pytest.mark.parametrize("tap", [ZeroTap, LateTap], ids=["zero", "late"])
 def test_other_states_are_never_right(made: Made, name: str, tap: Callable[[object], object]) -> None:
     # A head that is wrong here and there would be right by being wrong twice.
