@@ -85,6 +85,7 @@ class Rig:
     case: Case
     session: Session
     recorder: Recorder
+    drafter: HiddenDrafter
 
     def reply(
         self,
@@ -181,7 +182,7 @@ def opened(
             session = Session(
                 loaded.context, loaded.model, drafter=recorder, controller=FixedLength(case.length)
             )
-            yield Rig(replace(case, length=length or case.length), session, recorder)
+            yield Rig(replace(case, length=length or case.length), session, recorder, drafter)
         finally:
             heads.close("head")
 

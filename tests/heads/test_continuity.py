@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from localspec.control import FixedLength
+from localspec.runtime.context import LlamaContext
+from localspec.target import Tap
 from localspec.types import Budget
 from tests.heads.cases import ALL, PROMPTS, Case
 from tests.heads.making import Made
@@ -94,3 +99,31 @@ def test_put_in_where_a_reply_is_under_way(made: Made, case: Case) -> None:
         told = rig.reply(prompt, COUNT)
         assert rig.session.tokens == [*prompt, *told.tokens]
     assert check_against_fresh_reads(made, case, prompt, told) > 4
+
+
+class CountingTap:
+    """Counts the rows that are copied of each of the target's passes."""
+
+    def __init__(self, inner: Tap, context: LlamaContext) -> None:
+        self.inner, self.width, self._context = inner, inner.width, context
+        self.copied: Counter[int] = Counter()
+        self.reads: Counter[int] = Counter()
+
+    def rows(self, rows: Sequence[int] | slice) -> NDArray[np.float32]:
+        taken = self.inner.rows(rows)
+        self.copied[self._context.passes] += len(taken)
+        self.reads[self._context.passes] += 1
+        return taken
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_states_are_copied_once_and_only_those_that_stay(made: Made, case: Case) -> None:
+    with opened(case, made) as rig:
+        tap = CountingTap(rig.drafter._tap, rig.session.context)
+        rig.drafter._tap = tap
+        told = rig.reply(PROMPT, COUNT, controller=Toggled(case.length, range(40, 50)))
+        assert max(tap.reads.values()) == 1
+        assert sum(tap.copied.values()) == len(PROMPT) + len(told.tokens) - 1
