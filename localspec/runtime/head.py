@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from localspec.errors import EngineError, IncompatibleError, NotEnoughMemoryError, RollbackRefusedError
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.ext import ext, missing
+from localspec.runtime.head_tree import HeadTree
 from localspec.runtime.library import forget_errors, lib, recent_errors
 from localspec.runtime.model import LlamaModel, looks_like_memory
 from localspec.target import Outputs
@@ -23,6 +24,8 @@ MAX_BATCH = 128
 """Rows of a pass at most: an encoder's pass reserves a row of logits for each."""
 MAX_ROWS = 64
 """Rows of a pass whose logits are wanted at most."""
+TREE_CELLS = 128
+"""Room for a draft tree behind the text, in a head that can draft one."""
 _SECTIONS = 4
 """Positions that some models want for a row of states (M-RoPE): time, height and width alike, then 0."""
 
@@ -89,6 +92,7 @@ class LlamaHead:
             )
         if target.closed:
             raise EngineError("The target of this head has been closed.")
+        _check_widths(model, target, shape)
         low = lib()
         self.shape, self.model, self.sequences = shape, model, sequences
         self._target = target
@@ -101,9 +105,11 @@ class LlamaHead:
                 "most; raise --context, or choose another --draft."
             )
         params = low.llama_context_default_params()
-        params.n_ctx = capacity
+        self._cells = capacity + (TREE_CELLS if sequences > 1 else 0)
+        params.n_ctx = self._cells
         params.n_batch = params.n_ubatch = self.max_batch
-        params.n_outputs_max = self.max_batch if shape.kind == "eagle3" else self.max_rows
+        # llama.cpp reserves a row for every sequence.
+        params.n_outputs_max = max(self.max_batch if shape.kind == "eagle3" else self.max_rows, sequences)
         params.n_seq_max = sequences
         params.kv_unified = True
         params.n_threads = params.n_threads_batch = threads
@@ -121,7 +127,9 @@ class LlamaHead:
         if shape.block:
             low.llama_set_causal_attn(self._handle, shape.causal)
         self._batch = _Rows(self.max_batch, max(shape.features, shape.width), sequences)
+        self._tree = HeadTree(self._memory, sequences)
         self._start = self._end = 0
+        self._tree_cells = 0
         self._outputs = 0
 
     @property
@@ -138,15 +146,20 @@ class LlamaHead:
         """See `HeadContext.encode`; raises `EngineError` for a head without an encoder."""
         if self.shape.kind != "eagle3" or features.shape[1:] != (self.shape.features,):
             raise EngineError(f"This head cannot encode features of the shape {features.shape}.")
+        self._check_open()
+        self._outputs = 0
         encoded = np.empty((len(features), self.shape.width), np.float32)
         for start in range(0, len(features), self.max_batch):
             piece = features[start : start + self.max_batch]
             # Nothing is stored, but positions have to go on from the cache's end.
             batch = self._batch.fill(self._end, None, piece, outputs=True)
             self._run(lib().llama_encode, batch, len(piece))
-            states = np.ctypeslib.as_array(ext().get_nextn(self._handle), (len(piece), self.shape.width))
-            encoded[start : start + len(piece)] = states
-        self._outputs = 0
+            pointer = ext().get_nextn(self._handle)
+            if not pointer:
+                raise EngineError("llama.cpp has kept no states of this head's encoder.")
+            encoded[start : start + len(piece)] = np.ctypeslib.as_array(
+                pointer, (len(piece), self.shape.width)
+            )
         return encoded
 
     def decode(
@@ -158,19 +171,44 @@ class LlamaHead:
     ) -> None:
         """See `HeadContext.decode`."""
         count = self._check(start, tokens, states)
+        if self._tree.grows:
+            raise EngineError("A draft tree stands behind the text of this head; drop it first.")
         wanted = count if outputs == "all" else 0
         if count > self.max_batch or wanted > self.max_rows:
             raise EngineError(f"A pass of {count} rows, {wanted} of them wanted, is too large for this head.")
+        self._check_room(count)
+        self._outputs = 0
         self._run(lib().llama_decode, self._batch.fill(start, tokens, states, outputs=wanted > 0), count)
         if self.length == 0:
             self._start = start
         self._end = start + count
         self._outputs = wanted
 
+    def decode_nodes(
+        self, tokens: Sequence[int], states: NDArray[np.float32], parents: Sequence[int]
+    ) -> None:
+        """See `TreeHead.decode_nodes`."""
+        if self.sequences == 1 or not self.length:
+            raise EngineError("This head cannot draft a tree, or has read no text before it.")
+        count = self._check(self._end, tokens, states)
+        if len(parents) != count:
+            raise EngineError(f"{count} nodes of a tree need as many parents, not {len(parents)}.")
+        self._check_room(count)
+        place = self._end + self._tree.depth
+        sequences = self._tree.level(parents, self._end)
+        self._outputs = 0
+        batch = self._batch.fill(place, tokens, states, outputs=True, sequences=sequences)
+        self._run(lib().llama_decode, batch, count)
+        self._tree_cells += count
+        self._outputs = count
+
     def logits(self, row: int) -> NDArray[np.float32]:
         """See `HeadContext.logits`; raises `EngineError` for a row that was not wanted."""
         self._known(row)
-        return np.ctypeslib.as_array(lib().llama_get_logits_ith(self._handle, row), (self._vocabulary,))
+        pointer = lib().llama_get_logits_ith(self._handle, row)
+        if not pointer:
+            raise EngineError("llama.cpp has kept no logits of this head.")
+        return np.ctypeslib.as_array(pointer, (self._vocabulary,))
 
     def state(self, row: int) -> NDArray[np.float32]:
         """See `HeadContext.state`; raises `EngineError` for a row that was not wanted."""
@@ -186,10 +224,15 @@ class LlamaHead:
             raise EngineError(
                 f"This head has {self.shape.prediction_layers} prediction layers, not {number + 1}."
             )
+        self._check_open()
         ext().set_nextn_layer(self._handle, number)
 
     def keep(self, end: int) -> None:
-        """See `HeadContext.keep`."""
+        """See `HeadContext.keep`; a draft tree behind the text is dropped too."""
+        if end > self._start and (end < self._end or self._tree.grows):
+            self._check_open()
+            self._tree.drop(end)
+            self._tree_cells = self._outputs = 0
         if end >= self._end:
             return
         if end <= self._start:
@@ -198,12 +241,14 @@ class LlamaHead:
         if not lib().llama_memory_seq_rm(self._memory, 0, end, -1):
             raise RollbackRefusedError(f"llama.cpp refused to roll a head's cache back to position {end}.")
         self._end = end
-        self._outputs = 0
 
     def clear(self) -> None:
         """See `HeadContext.clear`."""
+        if self._handle is None:
+            return
         lib().llama_memory_clear(self._memory, False)
-        self._start = self._end = self._outputs = 0
+        self._tree.forget()
+        self._start = self._end = self._tree_cells = self._outputs = 0
 
     def close(self) -> None:
         """Free cache and buffers; the weights stay."""
@@ -234,9 +279,16 @@ class LlamaHead:
             raise EngineError(f"This head drafts blocks of at most {self.shape.block} tokens, not {count}.")
         if start < 0 or (self.length and start != self._end):
             raise EngineError(f"A head's cache that ends at position {self._end} cannot go on at {start}.")
+        self._check_open()
+        return count
+
+    def _check_open(self) -> None:
         if self._handle is None or self._target.closed:
             raise EngineError("This head or its target has been closed.")
-        return count
+
+    def _check_room(self, count: int) -> None:
+        if self.length + self._tree_cells + count > self._cells:
+            raise EngineError(f"A head's cache of {self._cells} positions has no room for {count} more.")
 
     def _run(self, call: Any, batch: Any, count: int) -> None:
         code = call(self._handle, batch)
@@ -249,6 +301,7 @@ class LlamaHead:
     def _known(self, row: int) -> None:
         if not 0 <= row < self._outputs:
             raise EngineError(f"The newest pass of this head has {self._outputs} wanted rows, not row {row}.")
+        self._check_open()
 
 
 class _Rows:
@@ -281,8 +334,9 @@ class _Rows:
         states: NDArray[np.float32] | None,
         *,
         outputs: bool,
+        sequences: Sequence[int] | None = None,
     ) -> Any:
-        """The batch of rows at `start` and on."""
+        """The batch of rows of the text at `start` and on, or of nodes that stand at `start` all together."""
         count = len(tokens) if tokens is not None else len(states) if states is not None else 0
         batch = self._batch
         batch.n_tokens = count
@@ -297,7 +351,11 @@ class _Rows:
             self._states[: states.size] = states.reshape(-1)
             batch.embd = self._state_pointer
         positions = self._positions
-        np.add(self._ramp[:count], start, out=positions[:count])
+        if sequences is None:
+            np.add(self._ramp[:count], start, out=positions[:count])
+        else:
+            positions[:count] = start
+        self._members[:count, 0] = 0 if sequences is None else sequences
         if tokens is None:
             for section in range(1, _SECTIONS):
                 there = positions[section * count : (section + 1) * count]
@@ -308,6 +366,18 @@ class _Rows:
 
 def _pointer(array: NDArray[Any], kind: Any) -> Any:
     return array.ctypes.data_as(ctypes.POINTER(kind))
+
+
+def _check_widths(model: LlamaModel, target: LlamaContext, shape: HeadShape) -> None:
+    """Raise `IncompatibleError` where a head would read rows of another width than there are."""
+    low = lib()
+    own, there = low.llama_model_n_embd(model.handle), low.llama_model_n_embd(target.model.handle)
+    joined = shape.kind == "eagle3" or shape.features % there == 0
+    if own != shape.width or not joined or (shape.kind != "eagle3" and own != there):
+        raise IncompatibleError(
+            f"{model.path.name} was made for another model: its states are {own} values wide, it reads "
+            f"{shape.features}, and the states of this model have {there}."
+        )
 
 
 def _open_error(model: LlamaModel, capacity: int) -> Exception:
