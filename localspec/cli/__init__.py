@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from localspec import __version__
-from localspec.cli import config, doctor, history, memory, models
+from localspec.cli import config, doctor, history, memory, models, train
 from localspec.cli.audit import audit
 from localspec.cli.bench import bench
 from localspec.cli.chat import chat
@@ -71,6 +71,7 @@ app.command("bench")(bench)
 app.command("audit")(audit)
 app.command("simulate")(simulate)
 app.command("tune")(tune)
+app.add_typer(train.app, name="train")
 app.add_typer(models.app, name="models")
 app.add_typer(history.app, name="history")
 app.add_typer(memory.app, name="memory")

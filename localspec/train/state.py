@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -78,6 +79,10 @@ class Run:
         """Write how much time was spent."""
         text = json.dumps({"settings": self._settings, "spent": asdict(self.spent)})
         write_whole(self.folder / "run.json", lambda path: path.write_text(text, encoding="utf-8") and None)
+
+    def remove(self) -> None:
+        """Delete all of it: the head is made."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def path(self, name: str) -> Path:
         """A file of the run."""

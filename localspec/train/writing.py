@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec import known_text
 from localspec.chat.template import ChatTemplate
 from localspec.runtime.context import Batch, LlamaContext
 from localspec.runtime.model import LlamaModel
@@ -21,6 +22,8 @@ LONGEST = 640
 AT_ONCE = 32
 """Texts that are written side by side."""
 _QUESTION, _ANSWER, _SHORTEST_QUESTION = 160, 320, 6
+_ROOM = 64
+"""Tokens that are left for an answer at least."""
 _TOP = 64
 _OWN = 0.4
 """Share of the questions that the target asks itself."""
@@ -79,7 +82,7 @@ class Writer:
         self._given = deque(given)
         self._template = ChatTemplate.of(model)
         before, after = self._render(_PLACE).split(_PLACE, 1)
-        self._before, self._after = self._tokens(before), self._tokens(after)
+        self._before, self._after = self._prompt(before), self._tokens(after)
         self._texts: deque[str] = deque(maxlen=200)
         self._codes: deque[str] = deque(maxlen=200)
 
@@ -133,7 +136,7 @@ class Writer:
         return self._asked("first", first_question(self._rng), temperature)
 
     def _asked(self, kind: str, question: str, temperature: float) -> _Slot:
-        tokens = self._tokens(self._render(question))[: LONGEST - 64]
+        tokens = self._prompt(self._render(question))[: LONGEST - _ROOM]
         return _Slot(kind, [], tokens, answer=len(tokens), temperature=temperature)
 
     def _read(self, number: int, slot: _Slot, rows: NDArray[np.float32]) -> None:
@@ -200,6 +203,9 @@ class Writer:
     def _render(self, question: str) -> str:
         return self._template.render([ChatMessage("user", question)])
 
+    def _prompt(self, text: str) -> list[int]:
+        return known_text.prompt_tokens(text, self._model)
+
     def _tokens(self, text: str) -> list[int]:
         return self._model.tokenize(text, add_special=False, parse_special=True)
 
@@ -210,7 +216,3 @@ def _loops(tokens: Sequence[int], window: int = 48, longest: int = 16) -> bool:
     if len(tail) < window:
         return False
     return any(tail[period:] == tail[:-period] for period in range(1, longest + 1))
-
-
-Progress = Callable[[str, float, str], None]
-"""Called with the part of the work, the share of it that is done, and a word on it."""

@@ -1,0 +1,272 @@
+"""From a target to a head: texts, states, training, a file, and what it is worth."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import NotEnoughMemoryError, StorageError
+from localspec.models.disk import readable_size
+from localspec.models.gguf import GGUFHeader, read_header
+from localspec.models.heads import highest_tap
+from localspec.train.state import Clock, Run, run_folder
+from localspec.train.target import check_trainable
+
+PIECE = 64
+"""Texts that are kept together: an interrupt loses at most the piece at work."""
+MOST_TOKENS = 400_000
+FEWEST_TOKENS = 2_000
+"""Below it there is too little to learn from."""
+_TEXTS, _DATA, _END = 0.27, 0.5, 0.06
+"""Shares of the time: for texts, for texts and states together, and for judging and trying out."""
+_HALF = 2
+_TOKENS_A_SECOND = 1e9
+"""Tokens that are written in a second by a model of one byte; a rough guess, for the estimate alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        name: of the target, as the user has it.
+        target: its file.
+        minutes: for all of it.
+        tokens: of texts at most; None: as many as there is time for.
+        threads: of the CPU.
+        questions: the user's own, in place of the target's; empty for none.
+        output: the head's file; None: beside the run.
+        fresh: begin anew where there is an unfinished run.
+        seed: of all that is drawn.
+    """
+
+    name: str
+    target: Path
+    minutes: float
+    threads: int
+    tokens: int | None = None
+    questions: tuple[str, ...] = ()
+    output: Path | None = None
+    fresh: bool = False
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a course will take, before it begins.
+
+    Attributes:
+        tokens: of texts at most.
+        disk_bytes: of the states.
+        memory_bytes: of the model, the network and what training needs.
+    """
+
+    tokens: int
+    disk_bytes: int
+    memory_bytes: int
+
+
+Show = Callable[[float, str], None]
+"""Called with the share of the work that is done and what is at work."""
+
+
+def check(request: Request) -> GGUFHeader:
+    """The target's header, once it is known that a head can be made for it.
+
+    Raises:
+        IncompatibleError: it cannot; says why.
+        ModelFileError, NotFoundError: no such file, or no model.
+    """
+    from localspec.errors import IncompatibleError
+    from localspec.models.compat import check_target_file
+
+    header = read_header(request.target)
+    check_target_file(header)
+    if highest_tap(header.architecture, header.block_count) is None:
+        raise IncompatibleError(
+            f"No head can be trained for {header.path.name}: llama.cpp hands out no hidden states of models "
+            f"of the architecture '{header.architecture}'; choose another model."
+        )
+    check_trainable(header)
+    return header
+
+
+def estimate(request: Request, header: GGUFHeader) -> Estimate:
+    """What it will take; the numbers are upper bounds, but for the memory, which is about right."""
+    width = header.embedding_length
+    wanted = request.tokens or MOST_TOKENS
+    writing = _TOKENS_A_SECOND / max(header.tensor_bytes, 1) * 100
+    tokens = int(min(wanted, max(FEWEST_TOKENS, request.minutes * 60 * _TEXTS * writing)))
+    disk = tokens * 4 * width * _HALF
+    weights = 8192 * width + 16 * width * width + 3 * width * header_inner(header)
+    # Embeddings of all tokens, the head's weights, and for each of these a gradient and two moments.
+    memory = header.tensor_bytes + 4 * (header.vocabulary * width * 2 + 4 * weights) + 1_200_000_000
+    return Estimate(tokens, disk + 64_000_000, memory)
+
+
+def header_inner(header: GGUFHeader) -> int:
+    """Width of the feed-forward."""
+    value = header.metadata.get(f"{header.architecture}.feed_forward_length", 0)
+    return max(value) if isinstance(value, tuple) else int(value or 0)
+
+
+def check_room(found: Estimate, folder: Path) -> None:
+    """Raise `StorageError` or `NotEnoughMemoryError` where disk or memory is short."""
+    import psutil
+
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < found.disk_bytes:
+        raise StorageError(
+            f"Training needs {readable_size(found.disk_bytes)} in {there} and {readable_size(free)} are "
+            "free; free some space, or give fewer --tokens."
+        )
+    memory = psutil.virtual_memory().available
+    if memory < found.memory_bytes:
+        raise NotEnoughMemoryError(
+            f"Training needs {readable_size(found.memory_bytes)} of memory and {readable_size(memory)} are "
+            "free; close other programs, or choose a smaller model."
+        )
+
+
+def open_run(request: Request, header: GGUFHeader) -> Run:
+    """The run of a request, which goes on where it was left unless that was another one.
+
+    Raises:
+        StorageError: its folder cannot be used.
+    """
+    folder = run_folder(request.name, "eagle3")
+    if request.fresh and folder.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+    stat = request.target.stat()
+    settings = {
+        "target": str(request.target.absolute()), "bytes": stat.st_size, "tokenizer": header.fingerprint,
+        "questions": len(request.questions), "seed": request.seed,
+    }  # fmt: skip
+    return Run(folder, settings)
+
+
+class Course:
+    """The work itself; each part goes on where an earlier start has left it.
+
+    Args:
+        request: what is asked for.
+        header: of the target.
+        run: where it is kept.
+        show: takes the progress.
+    """
+
+    def __init__(self, request: Request, header: GGUFHeader, run: Run, show: Show) -> None:
+        from localspec.train.features import tapped_layers
+
+        self._request, self._header, self._run, self._show = request, header, run, show
+        self._total = request.minutes * 60
+        self.layers = tapped_layers(header.block_count)
+
+    def write_texts(self) -> int:
+        """Have the target write; returns the tokens there are.
+
+        Raises:
+            StorageError: no room on the disk.
+        """
+        from localspec.runtime.model import LlamaModel
+        from localspec.train.features import save_texts, saved_texts
+        from localspec.train.writing import Text, Writer
+
+        pieces = saved_texts(self._run)
+        tokens = sum(len(text.tokens) for piece in pieces for text in piece)
+        most = self._request.tokens or MOST_TOKENS
+        clock = Clock(self._run, "texts", self._total * _TEXTS)
+        if tokens >= most or (clock.share >= 1 and tokens >= FEWEST_TOKENS):
+            return tokens
+        model = LlamaModel(self._request.target, gpu_layers=-1)
+        writer = Writer(
+            model, self._request.threads, self._request.seed + len(pieces), self._request.questions
+        )
+        try:
+            piece: list[Text] = []
+            for text in writer.texts():
+                piece.append(text)
+                tokens += len(text.tokens)
+                enough = tokens >= most or (clock.share >= 1 and tokens >= FEWEST_TOKENS)
+                if len(piece) == PIECE or enough:
+                    save_texts(self._run, len(pieces), piece)
+                    pieces.append(piece)
+                    piece = []
+                    clock.tick(save=True)
+                self._tell(f"{self._request.name} writes texts: {tokens} tokens")
+                if enough:
+                    break
+        finally:
+            writer.close()
+            model.close()
+        return tokens
+
+    def read_states(self) -> int:
+        """Keep the target's states of all texts; returns the pieces that there are.
+
+        Raises:
+            StorageError: no room on the disk.
+        """
+        from localspec.runtime.model import LlamaModel
+        from localspec.train.features import Reader, has_lesson, save_lesson, saved_texts
+
+        pieces = saved_texts(self._run)
+        missing = [number for number in range(len(pieces)) if not has_lesson(self._run, number)]
+        if not missing:
+            return len(pieces)
+        clock = Clock(self._run, "features", self._total * (_DATA - _TEXTS))
+        model = LlamaModel(self._request.target, gpu_layers=-1)
+        reader = Reader(model, self.layers, self._request.threads)
+        try:
+            for number in missing:
+                save_lesson(self._run, number, reader.read(pieces[number]))
+                clock.tick(save=True)
+                self._tell(f"reading them: piece {number + 1} of {len(pieces)}")
+        finally:
+            reader.close()
+            model.close()
+        return len(pieces)
+
+    def train(self, pieces: int, output: Path) -> Sequence[float]:
+        """Train on the states and write the head; returns the acceptance by place on held-out texts.
+
+        Raises:
+            StorageError: no room on the disk.
+        """
+        import torch
+
+        from localspec.train.export import export
+        from localspec.train.features import saved_lesson
+        from localspec.train.lessons import Lessons
+        from localspec.train.loop import Trainer
+        from localspec.train.network import Head
+        from localspec.train.state import write_whole
+        from localspec.train.target import TargetWeights
+
+        torch.set_num_threads(self._request.threads)
+        torch.manual_seed(self._request.seed)
+        lessons = Lessons([saved_lesson(self._run, number) for number in range(pieces)])
+        target = TargetWeights(self._request.target, self._header)
+        chosen = lessons.chosen(self._header.vocabulary)
+        head = Head(target, lessons.scale, chosen)
+        trainer = Trainer(head, lessons, target.embeddings(), chosen, self._run)
+        spent = self._run.spent
+        left = self._total * (1 - _END) - spent.texts - spent.features
+        clock = Clock(self._run, "training", max(left, 0.0))
+        trainer.train(clock, lambda word: self._tell(f"training: {word}"))
+        self._tell("judging by texts that were held out")
+        judged = trainer.judge()
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(
+            output,
+            lambda path: export(path, head, target, layers=self.layers, scale=lessons.scale, chosen=chosen),
+        )
+        return judged.conditional
+
+    def _tell(self, word: str) -> None:
+        spent = self._run.spent
+        done = spent.texts + spent.features + spent.training
+        self._show(min(done / self._total if self._total else 1.0, 1.0), word)

@@ -1,0 +1,135 @@
+"""Lessons put together: which texts are held out, which tokens are drafted, and batches of like lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from localspec.train.features import Lesson
+
+DRAFTED = 8192
+"""Tokens that a head can draft: the most frequent ones."""
+_BATCH = 2048
+"""Tokens of a batch, filled-up places included."""
+_AHEAD = 8
+"""Places behind a batch's texts, so that later steps need no case of their own."""
+_SKIPPED = 4
+"""Tokens at the beginning of a text from which nothing is learnt: they are the template's."""
+_SAMPLED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some texts of like length, filled up to the longest.
+
+    Attributes:
+        states: of the target, divided by their scale, shape [texts, tokens, layers x width].
+        tokens: shape [texts, tokens + ahead]; `likeliest` likewise, the target's after each of them.
+        final: the target's last state, normed, shape [texts, tokens + ahead, width].
+        counts: places from which something is learnt, or which are judged; shape [texts, tokens + ahead].
+    """
+
+    states: Tensor
+    tokens: Tensor
+    likeliest: Tensor
+    final: Tensor
+    counts: Tensor
+
+
+class Lessons:
+    """All texts of a run.
+
+    Args:
+        pieces: as they were read.
+        held_out: share of the texts that are judged by and not learnt from.
+
+    Attributes:
+        scale: size of each value of the target's states, shape [layers x width].
+        learnt: numbers of the texts that are learnt from; `judged` of the others.
+    """
+
+    def __init__(self, pieces: Sequence[Lesson], held_out: float = 0.04) -> None:
+        self._pieces = pieces
+        self._places = [
+            (piece, text) for piece, lesson in enumerate(pieces) for text in range(len(lesson.answers))
+        ]
+        every = max(2, round(1 / held_out))
+        numbers = range(len(self._places))
+        self.judged = [number for number in numbers if number % every == 0]
+        self.learnt = [number for number in numbers if number % every]
+        self.tokens = sum(len(piece.tokens) for piece in pieces)
+        self.scale = self._scale()
+
+    def chosen(self, vocabulary: int, count: int = DRAFTED) -> NDArray[np.int64]:
+        """The tokens to draft, ascending: those that texts and the target's own choices have most often."""
+        seen = np.zeros(vocabulary, np.int64)
+        for piece in self._pieces:
+            np.add.at(seen, piece.tokens, 1)
+            np.add.at(seen, piece.likeliest, 1)
+        count = min(count, vocabulary)
+        return np.sort(np.argsort(-seen, kind="stable")[:count]).astype(np.int64)
+
+    def batches(self, numbers: Sequence[int], random: np.random.Generator | None) -> Iterator[list[int]]:
+        """Texts of like length together, in random order where `random` is given."""
+        jitter = random.random(len(self._places)) * 20 if random is not None else np.zeros(len(self._places))
+        ordered = sorted(numbers, key=lambda number: self._length(number) + jitter[number])
+        groups: list[list[int]] = [[]]
+        longest = 0
+        for number in ordered:
+            longest = max(longest, self._length(number))
+            if groups[-1] and longest * (len(groups[-1]) + 1) > _BATCH:
+                groups.append([])
+                longest = self._length(number)
+            groups[-1].append(number)
+        if random is not None:
+            random.shuffle(groups)
+        yield from (group for group in groups if group)
+
+    def batch(self, numbers: Sequence[int], *, judged: bool) -> Batch:
+        """The texts `numbers`; `judged` counts the places of answers alone."""
+        texts, longest = len(numbers), max(self._length(number) for number in numbers)
+        wide, narrow = self._pieces[0].states.shape[1], self._pieces[0].final.shape[1]
+        states = np.zeros((texts, longest, wide), np.float32)
+        tokens = np.zeros((texts, longest + _AHEAD), np.int64)
+        likeliest = np.zeros((texts, longest + _AHEAD), np.int64)
+        final = np.zeros((texts, longest + _AHEAD, narrow), np.float32)
+        counts = np.zeros((texts, longest + _AHEAD), bool)
+        for row, number in enumerate(numbers):
+            piece, start, end, answer = self._place(number)
+            length = end - start
+            states[row, :length] = piece.states[start:end]
+            tokens[row, :length] = piece.tokens[start:end]
+            likeliest[row, :length] = piece.likeliest[start:end]
+            final[row, :length] = piece.final[start:end]
+            counts[row, max(1, answer - 1) if judged else _SKIPPED : length - 1] = True
+        states /= self.scale
+        return Batch(*(torch.from_numpy(array) for array in (states, tokens, likeliest, final, counts)))
+
+    def _place(self, number: int) -> tuple[Lesson, int, int, int]:
+        index, text = self._places[number]
+        piece = self._pieces[index]
+        return piece, int(piece.starts[text]), int(piece.starts[text + 1]), int(piece.answers[text])
+
+    def _length(self, number: int) -> int:
+        _, start, end, _ = self._place(number)
+        return end - start
+
+    def _scale(self) -> NDArray[np.float32]:
+        """Root mean squares. The first token of a text is left out: its states are huge."""
+        squares = np.zeros(self._pieces[0].states.shape[1], np.float64)
+        count = 0
+        for piece in self._pieces:
+            keep = np.ones(len(piece.tokens), bool)
+            keep[piece.starts[:-1]] = False
+            places = np.flatnonzero(keep)
+            places = places[:: max(1, len(places) * len(self._pieces) // _SAMPLED)]
+            part = np.asarray(piece.states[places], np.float32)
+            squares += (part.astype(np.float64) ** 2).sum(axis=0)
+            count += len(part)
+        scale: NDArray[np.float32] = (np.sqrt(squares / max(count, 1)) + 1e-6).astype(np.float32)
+        return scale

@@ -1,0 +1,190 @@
+"""Training a head: unrolled steps, as it will draft, against what the target would say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from localspec.train.lessons import Batch, Lessons
+from localspec.train.network import Cache, Head
+from localspec.train.state import Clock, Run, write_whole
+
+STEPS = 4
+"""Draft steps that are judged."""
+_LEARNT_STEPS = 3
+_SECOND_HALF = 0.4
+"""Share of the time after which all steps are learnt; before that one less."""
+_RATE, _WARM_UP, _LAST_RATE = 1e-3, 30, 0.05
+_SHARP = 1.3
+"""The target's distribution is sharpened by so much: a draft is the likeliest token."""
+_STATE_WEIGHT, _LATER_WEIGHT = 0.3, 0.8
+_SAVE_S = 60.0
+_CHECKPOINT = "checkpoint.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Acceptance on held-out texts, by place of a draft.
+
+    Attributes:
+        conditional: of a token, those before it being accepted.
+        length: tokens that a pass would emit with a draft of 3, the target's own included.
+    """
+
+    conditional: tuple[float, ...]
+
+    @property
+    def length(self) -> float:
+        """Tokens that a pass would emit with a draft of 3, the target's own included."""
+        total, reach = 1.0, 1.0
+        for chance in self.conditional[:3]:
+            reach *= chance
+            total += reach
+        return total
+
+
+class Trainer:
+    """A head in training, which goes on where a checkpoint of the run left it.
+
+    Args:
+        head: as it begins.
+        lessons: what it learns from.
+        embeddings: of all tokens, shape [vocabulary, width].
+        chosen: tokens that it can draft, shape [drafted vocabulary].
+        run: where checkpoints go.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        lessons: Lessons,
+        embeddings: NDArray[np.float32],
+        chosen: NDArray[np.int64],
+        run: Run,
+    ) -> None:
+        self.head, self._lessons, self._run = head, lessons, run
+        self._embeddings = torch.from_numpy(embeddings)
+        place = np.full(len(embeddings), -1, np.int64)
+        place[chosen] = np.arange(len(chosen))
+        self._place = torch.from_numpy(place)
+        self._output = head.output.weight.detach()
+        matrices = [one for one in head.parameters() if one.ndim > 1 and one.requires_grad]
+        vectors = [one for one in head.parameters() if one.ndim == 1]
+        self._optimizer = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}],
+            lr=_RATE,
+            betas=(0.9, 0.95),
+        )
+        self.steps = 0
+        self._load()
+
+    def train(self, clock: Clock, show: Callable[[str], None]) -> None:
+        """Learn until the clock's time is used up.
+
+        Args:
+            clock: of this part of the run.
+            show: called with what is at work.
+        """
+        saved, loss = clock.seconds, 0.0
+        while clock.share < 1:
+            # Of its own for every round over the texts, so that a run that goes on draws as one that did not.
+            random = np.random.default_rng(self.steps)
+            for numbers in self._lessons.batches(self._lessons.learnt, random):
+                if clock.share >= 1:
+                    break
+                value = self._learn(self._lessons.batch(numbers, judged=False), clock.share)
+                loss = value if not loss else 0.95 * loss + 0.05 * value
+                show(f"step {self.steps}, loss {loss:.2f}")
+                clock.tick()
+                if clock.seconds - saved > _SAVE_S:
+                    saved = clock.seconds
+                    self.save()
+        self.save()
+        clock.tick(save=True)
+
+    def judge(self) -> Judged:
+        """Acceptance on the texts that were held out."""
+        right, asked = np.zeros(STEPS), np.zeros(STEPS)
+        self.head.eval()
+        with torch.no_grad():
+            for numbers in self._lessons.batches(self._lessons.judged, None):
+                _, found = self._unrolled(self._lessons.batch(numbers, judged=True), STEPS)
+                right += [one for one, _ in found]
+                asked += [one for _, one in found]
+        self.head.train()
+        return Judged(tuple(float(one / max(of, 1)) for one, of in zip(right, asked, strict=True)))
+
+    # --- inner steps
+
+    def _learn(self, batch: Batch, share: float) -> float:
+        rate = _LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * share))
+        for group in self._optimizer.param_groups:
+            group["lr"] = _RATE * min(1.0, (self.steps + 1) / _WARM_UP) * rate
+        steps = _LEARNT_STEPS if share > _SECOND_HALF else _LEARNT_STEPS - 1
+        loss, _ = self._unrolled(batch, steps)
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_([one for one in self.head.parameters() if one.requires_grad], 1.0)
+        self._optimizer.step()
+        self.steps += 1
+        return float(loss.item())
+
+    def _unrolled(self, batch: Batch, steps: int) -> tuple[Tensor, list[tuple[int, int]]]:
+        """The loss of some draft steps, and of each how many tokens were right and were reached."""
+        head, tokens = self.head, batch.states.shape[1]
+        cache: Cache = []
+        loss = torch.zeros(())
+        found: list[tuple[int, int]] = []
+        alive: Tensor | None = None
+        with torch.autocast("cpu", torch.bfloat16):
+            with torch.no_grad():
+                number = torch.full(batch.counts.shape, -1, dtype=torch.long)
+                number[batch.counts] = torch.arange(int(batch.counts.sum()))
+                goal = batch.final[batch.counts]
+                wanted = torch.softmax((goal @ self._output.T).float() * _SHARP, -1)
+                hard = self._place[batch.likeliest[batch.counts]]
+            state = head.fc(batch.states).float()
+            for step in range(steps):
+                following = batch.tokens[:, 1 + step : 1 + step + tokens]
+                state = head.step(self._embeddings[following], state, cache, step)
+                here = batch.counts[:, 1 + step : 1 + step + tokens]
+                which = number[:, 1 + step : 1 + step + tokens][here]
+                normed = head.norm(state[here])
+                logits = head.output(normed).float()
+                one = -(wanted[which] * torch.log_softmax(logits, 1)).sum(1).mean()
+                one = one + _STATE_WEIGHT * functional.smooth_l1_loss(normed, goal[which])
+                loss = loss + one * _LATER_WEIGHT**step
+                with torch.no_grad():
+                    right = torch.zeros_like(here)
+                    right[here] = logits.argmax(1) == hard[which]
+                    reached = here if alive is None else here & alive
+                    found.append((int((right & reached).sum()), int(reached.sum())))
+                    # Drafts are greedy: a step goes on where the text, too, says the likeliest token.
+                    said = batch.tokens[:, 2 + step : 2 + step + tokens]
+                    alive = right & reached & (said == batch.likeliest[:, 1 + step : 1 + step + tokens])
+        return loss, found
+
+    def save(self) -> None:
+        """Write a checkpoint, whole or not at all."""
+        state: dict[str, Any] = {
+            "head": self.head.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "steps": self.steps,
+        }
+        write_whole(self._run.path(_CHECKPOINT), lambda path: torch.save(state, path))
+
+    def _load(self) -> None:
+        path = self._run.path(_CHECKPOINT)
+        if path.is_file():
+            state = torch.load(path, weights_only=True)
+            self.head.load_state_dict(state["head"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            self.steps = state["steps"]
