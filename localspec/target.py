@@ -212,14 +212,6 @@ class HeadContext(Protocol):
         """Rows of one pass at most."""
 
     @property
-    def max_leaves(self) -> int:
-        """Branches of a draft tree at most; 1: it drafts chains only."""
-
-    @property
-    def max_nodes(self) -> int:
-        """Nodes of a draft tree that there is room for."""
-
-    @property
     def length(self) -> int:
         """Rows in the cache."""
 
@@ -252,24 +244,6 @@ class HeadContext(Protocol):
             EngineError: too many rows for a pass, a gap in the positions, or the pass failed.
         """
 
-    def decode_nodes(
-        self, tokens: Sequence[int], states: NDArray[np.float32], parents: Sequence[int]
-    ) -> None:
-        """One pass over nodes of a draft tree, all of one depth; logits and states of all are kept.
-
-        A node sees the cache and the nodes on its way to the root. Nodes are no part of the cache: the next
-        `keep` or `clear` drops them, and has to come before the next `decode`.
-
-        Args:
-            tokens: token ids, one a node, `max_leaves` at most.
-            states: a hidden state beside each token, shape [nodes, width].
-            parents: for each node the row of the newest pass that it follows; where that was no pass over
-                nodes, its last row.
-
-        Raises:
-            EngineError: too many nodes, or the pass failed.
-        """
-
     def logits(self, row: int) -> NDArray[np.float32]:
         """Logits of a row of the newest pass, shape [vocabulary]; a view that the next pass overwrites."""
 
@@ -300,6 +274,10 @@ class TreeHead(HeadContext, Protocol):
     @property
     def sequences(self) -> int:
         """Nodes of a level at most; 1: no trees."""
+
+    @property
+    def max_nodes(self) -> int:
+        """Nodes of all levels together at most."""
 
     def decode_nodes(
         self, tokens: Sequence[int], states: NDArray[np.float32], parents: Sequence[int]

@@ -31,18 +31,25 @@ class ChainDrafter(HiddenDrafter):
         if advice is not None and not advice.more(Draft(source=self.name)):
             return EMPTY_DRAFT
         self._catch_up(leave=_SEEDS)
+        if self._fed == self._known:
+            # An earlier draft has used the newest state, and then its step came to nothing.
+            return EMPTY_DRAFT
         return self._drafted(tokens, budget)
 
     def _drafted(self, tokens: Sequence[int], budget: Budget) -> Draft:
-        """A draft after `tokens`; at most some states wait."""
-        waiting = self._known - self._fed
-        if not waiting:
-            # An earlier draft has used the newest state, and then its step came to nothing.
-            return EMPTY_DRAFT
-        start, following, states = self._next(waiting)
+        """A draft after `tokens`; one to `_SEEDS` states wait."""
+        return self._chain(tokens, budget, self._seed())
+
+    def _seed(self) -> int:
+        """The pass over the states that wait, whose last row begins the draft; returns its number."""
+        start, following, states = self._next(self._known - self._fed)
         self._pass(start, following, states, "all")
         self._drafting()
-        last, end = waiting - 1, start + waiting + self._shift
+        return len(states) - 1
+
+    def _chain(self, tokens: Sequence[int], budget: Budget, last: int) -> Draft:
+        """A draft whose first row is the row `last` of the newest pass."""
+        end = self._fed + self._shift
 
         def next_row(token: int) -> Rows:
             nonlocal last, end

@@ -15,7 +15,7 @@ from localspec.drafters.growing import grown
 from localspec.drafters.hidden import States
 from localspec.drafters.hidden_chain import ChainDrafter
 from localspec.target import HeadContext, Outputs, Tap
-from localspec.types import EMPTY_DRAFT, Budget, Draft, Drawing, Rows
+from localspec.types import Budget, Draft, Drawing, Rows
 
 
 class MtpDrafter(ChainDrafter):
@@ -75,8 +75,6 @@ class MtpDrafter(ChainDrafter):
         # The newest state goes on waiting: the first layer alone reads it now, and all of them once it is
         # known what was said.
         self._catch_up(leave=1)
-        if self._fed == self._known:
-            return EMPTY_DRAFT
         root = len(tokens) - 1
         states = [self._newest()]
         said = [tokens[-1]]

@@ -24,7 +24,7 @@ MAX_BATCH = 128
 """Rows of a pass at most: an encoder's pass reserves a row of logits for each."""
 MAX_ROWS = 64
 """Rows of a pass whose logits are wanted at most."""
-TREE_CELLS = 128
+TREE_CELLS = 256
 """Room for a draft tree behind the text, in a head that can draft one."""
 _SECTIONS = 4
 """Positions that some models want for a row of states (M-RoPE): time, height and width alike, then 0."""
@@ -105,6 +105,7 @@ class LlamaHead:
                 "most; raise --context, or choose another --draft."
             )
         params = low.llama_context_default_params()
+        self._capacity = capacity
         self._cells = capacity + (TREE_CELLS if sequences > 1 else 0)
         params.n_ctx = self._cells
         params.n_batch = params.n_ubatch = self.max_batch
@@ -131,6 +132,11 @@ class LlamaHead:
         self._start = self._end = 0
         self._tree_cells = 0
         self._outputs = 0
+
+    @property
+    def max_nodes(self) -> int:
+        """Nodes of all levels of a draft tree at most."""
+        return self._cells - self._capacity
 
     @property
     def length(self) -> int:
