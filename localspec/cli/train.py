@@ -139,9 +139,8 @@ def _work(request: Request, run: Run, show: Show) -> tuple[Trial, Path, tuple[fl
 
     course = Course(request, read_header(request.target), run, show)
     course.write_texts()
-    pieces = course.read_states()
     head = request.output or data_dir() / "heads" / f"{run.folder.name}.gguf"
-    judged = tuple(course.train(pieces, head))
+    judged = tuple(course.train(head))
     trial = try_out(request.target, head, request.threads, lambda share, word: show(0.97 + share / 50, word))
     return trial, head, judged
 

@@ -19,8 +19,8 @@ PIECE = 64
 MOST_TOKENS = 400_000
 FEWEST_TOKENS = 2_000
 """Below it there is too little to learn from."""
-_TEXTS, _DATA, _END = 0.27, 0.5, 0.06
-"""Shares of the time: for texts, for texts and states together, and for judging and trying out."""
+_TEXTS, _END = 0.4, 0.06
+"""Shares of the time: for texts, and for judging and trying out."""
 _HALF = 2
 _TOKENS_A_SECOND = 1e9
 """Tokens that are written in a second by a model of one byte; a rough guess, for the estimate alone."""
@@ -172,19 +172,18 @@ class Course:
             StorageError: no room on the disk.
         """
         from localspec.runtime.model import LlamaModel
-        from localspec.train.features import save_texts, saved_texts
+        from localspec.train.features import save_lesson, saved_lessons
         from localspec.train.writing import Text, Writer
 
-        pieces = saved_texts(self._run)
-        tokens = sum(len(text.tokens) for piece in pieces for text in piece)
-        most = self._request.tokens or MOST_TOKENS
+        request = self._request
+        written = saved_lessons(self._run)
+        pieces, tokens = len(written), sum(len(piece.tokens) for piece in written)
+        most = request.tokens or MOST_TOKENS
         clock = Clock(self._run, "texts", self._total * _TEXTS)
         if tokens >= most or (clock.share >= 1 and tokens >= FEWEST_TOKENS):
             return tokens
-        model = LlamaModel(self._request.target, gpu_layers=-1)
-        writer = Writer(
-            model, self._request.threads, self._request.seed + len(pieces), self._request.questions
-        )
+        model = LlamaModel(request.target, gpu_layers=-1)
+        writer = Writer(model, self.layers, request.threads, request.seed + pieces, request.questions)
         try:
             piece: list[Text] = []
             for text in writer.texts():
@@ -192,11 +191,10 @@ class Course:
                 tokens += len(text.tokens)
                 enough = tokens >= most or (clock.share >= 1 and tokens >= FEWEST_TOKENS)
                 if len(piece) == PIECE or enough:
-                    save_texts(self._run, len(pieces), piece)
-                    pieces.append(piece)
-                    piece = []
+                    save_lesson(self._run, pieces, piece)
+                    pieces, piece = pieces + 1, []
                     clock.tick(save=True)
-                self._tell(f"{self._request.name} writes texts: {tokens} tokens")
+                self._tell(f"{request.name} writes texts: {tokens} tokens", clock)
                 if enough:
                     break
         finally:
@@ -204,33 +202,7 @@ class Course:
             model.close()
         return tokens
 
-    def read_states(self) -> int:
-        """Keep the target's states of all texts; returns the pieces that there are.
-
-        Raises:
-            StorageError: no room on the disk.
-        """
-        from localspec.runtime.model import LlamaModel
-        from localspec.train.features import Reader, has_lesson, save_lesson, saved_texts
-
-        pieces = saved_texts(self._run)
-        missing = [number for number in range(len(pieces)) if not has_lesson(self._run, number)]
-        if not missing:
-            return len(pieces)
-        clock = Clock(self._run, "features", self._total * (_DATA - _TEXTS))
-        model = LlamaModel(self._request.target, gpu_layers=-1)
-        reader = Reader(model, self.layers, self._request.threads)
-        try:
-            for number in missing:
-                save_lesson(self._run, number, reader.read(pieces[number]))
-                clock.tick(save=True)
-                self._tell(f"reading them: piece {number + 1} of {len(pieces)}")
-        finally:
-            reader.close()
-            model.close()
-        return len(pieces)
-
-    def train(self, pieces: int, output: Path) -> Sequence[float]:
+    def train(self, output: Path) -> Sequence[float]:
         """Train on the states and write the head; returns the acceptance by place on held-out texts.
 
         Raises:
@@ -239,7 +211,7 @@ class Course:
         import torch
 
         from localspec.train.export import export
-        from localspec.train.features import saved_lesson
+        from localspec.train.features import saved_lessons
         from localspec.train.lessons import Lessons
         from localspec.train.loop import Trainer
         from localspec.train.network import Head
@@ -248,16 +220,16 @@ class Course:
 
         torch.set_num_threads(self._request.threads)
         torch.manual_seed(self._request.seed)
-        lessons = Lessons([saved_lesson(self._run, number) for number in range(pieces)])
+        lessons = Lessons(saved_lessons(self._run))
         target = TargetWeights(self._request.target, self._header)
         chosen = lessons.chosen(self._header.vocabulary)
         head = Head(target, lessons.scale, chosen)
         trainer = Trainer(head, lessons, target.embeddings(), chosen, self._run)
         spent = self._run.spent
-        left = self._total * (1 - _END) - spent.texts - spent.features
+        left = self._total * (1 - _END) - spent.texts
         clock = Clock(self._run, "training", max(left, 0.0))
-        trainer.train(clock, lambda word: self._tell(f"training: {word}"))
-        self._tell("judging by texts that were held out")
+        trainer.train(clock, lambda word: self._tell(f"training: {word}", clock))
+        self._tell("judging by texts that were held out", clock)
         judged = trainer.judge()
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(
@@ -266,7 +238,7 @@ class Course:
         )
         return judged.conditional
 
-    def _tell(self, word: str) -> None:
-        spent = self._run.spent
-        done = spent.texts + spent.features + spent.training
+    def _tell(self, word: str, clock: Clock) -> None:
+        clock.tick()
+        done = self._run.spent.texts + self._run.spent.training
         self._show(min(done / self._total if self._total else 1.0, 1.0), word)

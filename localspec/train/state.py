@@ -41,7 +41,6 @@ class Spent:
     """Seconds that each part of a run has taken so far, over all its starts."""
 
     texts: float = 0.0
-    features: float = 0.0
     training: float = 0.0
 
 

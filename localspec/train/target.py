@@ -83,7 +83,8 @@ class TargetWeights:
 
         tensor = self._tensors[name]
         found: NDArray[np.float32] = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        return np.ascontiguousarray(found, np.float32)
+        # A copy: the file's own pages cannot be written to, which torch minds.
+        return np.array(found, np.float32, order="C")
 
     def embeddings(self) -> NDArray[np.float32]:
         """Of all tokens, shape [vocabulary, width]."""

@@ -1,4 +1,7 @@
-"""The target writes texts: questions of its own and of `prompts`, and answers, many at once."""
+"""The target writes texts: questions of its own and of `prompts`, and answers, many at once.
+
+Its states are kept as it writes: a head learns from them, and a second pass would cost as much again.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from numpy.typing import NDArray
 from localspec import known_text
 from localspec.chat.template import ChatTemplate
 from localspec.runtime.context import Batch, LlamaContext
+from localspec.runtime.features import LayerTap
 from localspec.runtime.model import LlamaModel
+from localspec.runtime.states import NormedStates
 from localspec.train.prompts import first_question, later_question, material
-from localspec.types import ChatMessage
+from localspec.types import ChatMessage, Rows
 
 LONGEST = 640
 """Tokens of a text at most."""
@@ -32,23 +37,48 @@ _LATER = 0.6
 _GREEDY = 2 / 3
 """Share of the answers that are the likeliest ones; others are drawn at `_WARM`, as chats are."""
 _WARM = 0.7
+_LARGEST = 6e4
 _PLACE = "\ufdd0here\ufdd0"
 """In place of a question, to find where it stands in a rendered prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A question and its answer.
+    """A question and its answer, with the target's states.
 
     Attributes:
         tokens: of the whole prompt and the answer, shape [tokens].
         answer: where the answer begins.
         kind: who asked: "own", "first", "later" or "given".
+        likeliest: the target's likeliest token after each, shape [tokens]. Of the last token it is 0, and so
+            are the states: the target has not read it.
+        states: inputs of the tapped layers, half precision, shape [tokens, layers x width].
+        final: the target's last state, normed: its output layer makes logits of it; shape [tokens, width].
     """
 
     tokens: NDArray[np.int32]
     answer: int
     kind: str
+    likeliest: NDArray[np.int32]
+    states: NDArray[np.float16]
+    final: NDArray[np.float16]
+
+
+class _Kept:
+    """What is kept of one text while it is written."""
+
+    def __init__(self, wide: int, narrow: int) -> None:
+        self.likeliest = np.zeros(LONGEST, np.int32)
+        self.states = np.zeros((LONGEST, wide), np.float16)
+        self.final = np.zeros((LONGEST, narrow), np.float16)
+
+    def take(self, start: int, rows: Rows, states: Rows, final: Rows) -> None:
+        """Rows of a pass, which stand at `start` and on."""
+        there = slice(start, start + len(rows))
+        self.likeliest[there] = rows.argmax(axis=1)
+        # Of the first token some values are beyond half precision.
+        self.states[there] = np.clip(states, -_LARGEST, _LARGEST)
+        self.final[there] = final
 
 
 @dataclass(slots=True)
@@ -67,16 +97,21 @@ class Writer:
 
     Args:
         model: the target.
+        layers: whose inputs are kept.
         threads: CPU threads.
         seed: of all that is drawn.
         given: questions of the user's, which take the place of the target's own; empty for none.
     """
 
-    def __init__(self, model: LlamaModel, threads: int, seed: int, given: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: LlamaModel, layers: Sequence[int], threads: int, seed: int, given: Sequence[str] = ()
+    ) -> None:
         self._model = model
         self._context = LlamaContext(
             model, capacity=LONGEST, batch=LONGEST, threads=threads, sequences=AT_ONCE, unified=False
         )
+        self._tap, self._final = LayerTap(self._context, layers), NormedStates(self._context)
+        self._kept = [_Kept(self._tap.width, self._final.width) for _ in range(AT_ONCE)]
         self._rng = random.Random(seed)  # noqa: S311 - texts to learn from, no secrets
         self._draws = np.random.default_rng(seed)
         self._given = deque(given)
@@ -88,6 +123,8 @@ class Writer:
 
     def close(self) -> None:
         """Free the cache."""
+        self._final.close()
+        self._tap.close()
         self._context.close()
 
     def texts(self) -> Iterator[Text]:
@@ -100,7 +137,7 @@ class Writer:
             said = self._drawn(rows, slots)
             alive: list[int] = []
             for number, (slot, token) in enumerate(zip(slots, said, strict=True)):
-                text = self._extend(slot, int(token))
+                text = self._extend(number, slot, int(token))
                 if text is not None or slot.count < 0:
                     if text is not None:
                         yield text
@@ -117,7 +154,13 @@ class Writer:
                     sequences=[(number,) for number in alive],
                     outputs=[True] * len(alive),
                 )
-                rows[alive] = self._context.decode_batch(batch)
+                found = self._context.decode_batch(batch)
+                rows[alive] = found
+                states, final = self._tap.rows(slice(0, len(alive))), self._final.rows(len(alive))
+                for place, number in enumerate(alive):
+                    one = slice(place, place + 1)
+                    start = len(slots[number].tokens) - 1
+                    self._kept[number].take(start, found[one], states[one], final[one])
 
     # --- inner steps
 
@@ -140,21 +183,26 @@ class Writer:
         return _Slot(kind, [], tokens, answer=len(tokens), temperature=temperature)
 
     def _read(self, number: int, slot: _Slot, rows: NDArray[np.float32]) -> None:
-        """Read what waits of a prompt in one pass; its last row is the next one to draw from."""
-        tokens, start = slot.waiting, len(slot.tokens)
-        slot.waiting = []
-        slot.tokens += tokens
-        found = self._context.decode_batch(
-            Batch(
-                tokens=tokens,
-                positions=range(start, start + len(tokens)),
-                sequences=[(number,)] * len(tokens),
-                outputs=[False] * (len(tokens) - 1) + [True],
+        """Read what waits of a prompt; its last row is the next one to draw from."""
+        tokens, slot.waiting = slot.waiting, []
+        most = self._context.max_rows
+        for first in range(0, len(tokens), most):
+            piece, start = tokens[first : first + most], len(slot.tokens)
+            slot.tokens += piece
+            found = self._context.decode_batch(
+                Batch(
+                    tokens=piece,
+                    positions=range(start, start + len(piece)),
+                    sequences=[(number,)] * len(piece),
+                    outputs=[True] * len(piece),
+                )
             )
-        )
-        rows[number] = found[0]
+            count = len(piece)
+            states, final = self._tap.rows(slice(0, count)), self._final.rows(count)
+            self._kept[number].take(start, found, states, final)
+            rows[number] = found[-1]
 
-    def _extend(self, slot: _Slot, token: int) -> Text | None:
+    def _extend(self, number: int, slot: _Slot, token: int) -> Text | None:
         """Take in a token that was drawn; returns the text once it is finished. A bad one has `count` -1."""
         slot.count += 1
         ends = token in self._model.eog_tokens
@@ -177,7 +225,18 @@ class Writer:
             slot.count = -1
             return None
         self._keep_material(slot)
-        return Text(np.array(slot.tokens, np.int32), slot.answer, slot.kind)
+        kept, count = self._kept[number], len(slot.tokens)
+        for array in (kept.likeliest, kept.states, kept.final):
+            # Of the text before.
+            array[count - 1] = 0
+        return Text(
+            np.array(slot.tokens, np.int32),
+            slot.answer,
+            slot.kind,
+            kept.likeliest[:count].copy(),
+            kept.states[:count].copy(),
+            kept.final[:count].copy(),
+        )
 
     def _keep_material(self, slot: _Slot) -> None:
         if slot.kind == "later":
