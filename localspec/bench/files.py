@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from localspec.bench.records import Settings
 from localspec.paths import cache_dir, ensure
 from localspec.runtime.loading import LoadedModel, load
 from localspec.runtime.quantize import requantize
-from localspec.types import EngineOptions
+from localspec.types import DraftOptions, EngineOptions
 
 
 def requantized(path: Path, file_type: str, threads: int) -> Path:
@@ -25,10 +27,20 @@ def requantized(path: Path, file_type: str, threads: int) -> Path:
     return target
 
 
-def load_file(path: Path, settings: Settings) -> tuple[LoadedModel, float]:
-    """A loaded model as the bench needs it, and the seconds that loading took."""
+def load_file(
+    path: Path, settings: Settings, drafts: Mapping[str, str] | None = None
+) -> tuple[LoadedModel, float]:
+    """A loaded model as the bench needs it, and the seconds that loading took.
+
+    Args:
+        path: the file.
+        settings: how.
+        drafts: files of the drafters that it is measured with, by name: where one is the model's own file,
+            its prediction layers are loaded too.
+    """
+    own = {name: file for name, file in (drafts or {}).items() if Path(file).resolve() == path.resolve()}
     began = time.perf_counter()
-    loaded = load(path, engine_options(settings))
+    loaded = load(path, replace(engine_options(settings), draft=DraftOptions("none", files=own)))
     return loaded, time.perf_counter() - began
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -18,9 +18,10 @@ from localspec.bench.tasks import TASK_NAMES, Task, load_tasks
 from localspec.control import DEFAULT_POLICY, check_policy
 from localspec.drafters import DEFAULT_LENGTH, check_spec, models_of
 from localspec.errors import NotFoundError, UsageError
-from localspec.model_choice import resolve, resolve_draft
+from localspec.model_choice import resolve, resolve_draft, resolve_head
 from localspec.models import sources
 from localspec.models.gguf import read_header
+from localspec.models.heads import kind_named
 from localspec.models.progress import OnProgress
 from localspec.models.registry import Resolved
 from localspec.runtime.quantize import FILE_TYPES
@@ -284,16 +285,29 @@ def find_files(settings: Settings, on_progress: OnProgress | None = None) -> tup
 
 
 def find_drafts(settings: Settings, on_progress: OnProgress | None = None) -> dict[str, str]:
-    """The files of the grid's draft models, by their names there: a model, or a file type of the grid's own.
+    """The files of the grid's draft models and heads, by their names there.
+
+    A draft model may be a file type of the grid's own. "" stands for prediction layers (MTP) of whichever
+    file is measured.
 
     Raises:
         DownloadError, ModelFileError, StorageError: it cannot be had.
+        IncompatibleError: no head of that kind is known for the model.
     """
     names = dict.fromkeys(name for draft in settings.drafts for name in models_of(draft))
     if not names:
         return {}
     base = _model(settings.model, on_progress)
-    return {name: str(_variant(name, base, settings, on_progress, resolve_draft)) for name in names}
+    target = replace(resolve(settings.model), path=base)
+    found = {}
+    for name in names:
+        kind = kind_named(name)
+        if kind is None:
+            file = _variant(name, base, settings, on_progress, resolve_draft)
+        else:
+            file = _fetched(resolve_head(kind, name.partition(":")[2], target), on_progress)
+        found[name] = "" if kind is not None and file == base else str(file)
+    return found
 
 
 def find_peer_draft(settings: Settings, on_progress: OnProgress | None = None) -> Path | None:
@@ -308,6 +322,11 @@ def _is_model(name: str) -> bool:
     """Whether `_variant` knows `name`; raises `NotFoundError` for the path of a file that is not there."""
     if name == OWN_FILE or name.upper() in FILE_TYPES:
         return True
+    if kind_named(name) is not None:
+        name = name.partition(":")[2]
+        if not name:
+            # Whether there is such a head the model's registry or file will tell.
+            return True
     try:
         resolve(name)
     except NotFoundError:
@@ -333,7 +352,10 @@ def _variant(
 
 
 def _model(name: str, on_progress: OnProgress | None, find: Callable[[str], Resolved] = resolve) -> Path:
-    resolved = find(name)
+    return _fetched(find(name), on_progress)
+
+
+def _fetched(resolved: Resolved, on_progress: OnProgress | None) -> Path:
     path = resolved.path
     if path is None:
         assert resolved.entry is not None  # noqa: S101 - a name that resolves has an entry or a path

@@ -28,6 +28,7 @@ from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
 from localspec.control import DEFAULT_POLICY
 from localspec.draft_models import DraftModels
+from localspec.drafters import models_of
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.hashes import file_sha256
 from localspec.runtime.loading import LoadedModel
@@ -62,7 +63,8 @@ class Bench:
         ledger: where rounds are kept as they come, so that an interrupt loses one at most; None keeps none.
         transcripts: where replies are recorded.
         notes: sentences for the report, such as prompts that could not be read.
-        drafts: the files of the grid's draft models, by the names that its drafters have for them.
+        drafts: the files of the grid's draft models and heads, by the names that its drafters have for them;
+            "" for the prediction layers of whichever file is measured.
         peer_draft: what llama-server drafts with, where its configuration needs a file; the grid's own draft
             models and heads come next.
     """
@@ -152,7 +154,8 @@ class Bench:
                         f"{path} is not the file that this bench began with; bring that one back, or start "
                         "anew without --resume."
                     )
-                loaded, load_s = load_file(path, settings)
+                drafts = self._drafts_of(path)
+                loaded, load_s = load_file(path, settings, drafts)
                 stack.callback(loaded.close)
                 if known is None:
                     known = self._costs(path, loaded, load_s)
@@ -161,7 +164,7 @@ class Bench:
                 models = DraftModels(loaded, engine_options(settings))
                 stack.callback(models.close)
                 driver = Driver(
-                    loaded.context, loaded.model, pass_ms=known.pass_ms, models=models, files=self._drafts
+                    loaded.context, loaded.model, pass_ms=known.pass_ms, models=models, files=drafts
                 )
                 runner = BlockRunner(
                     driver, loaded.model, template, known, settings, self._transcripts, self._after_run
@@ -193,9 +196,16 @@ class Bench:
             self._tell(f"{path.stem}: starting up")
             self._add(startup=(*self.results.startup, *self._startup(path)))
 
+    def _drafts_of(self, path: Path) -> dict[str, str]:
+        """Files of the drafters that the model `path` is measured with."""
+        return {name: file or str(path) for name, file in self._drafts.items()}
+
     def _peer_drafts(self, path: Path) -> list[Path]:
         """What llama-server may draft with beside the model `path`, which it has anyway."""
-        found = [*([self._peer_draft] if self._peer_draft else []), *map(Path, self._drafts.values())]
+        found = [
+            *([self._peer_draft] if self._peer_draft else []),
+            *map(Path, self._drafts_of(path).values()),
+        ]
         return [file for file in dict.fromkeys(found) if file != path]
 
     def _sweeps(self, alone: Sequence[Block], runner: BlockRunner, sha256: str) -> None:
@@ -237,7 +247,7 @@ class Bench:
     def _startup(self, path: Path) -> tuple[Startup, ...]:
         settings = self._settings
         options = {
-            draft: replace(engine_options(settings), draft=_started(draft, settings, self._drafts))
+            draft: replace(engine_options(settings), draft=_started(draft, settings, self._drafts_of(path)))
             for draft in dict.fromkeys(("none", *settings.drafts))
         }
         try:
@@ -282,10 +292,12 @@ class Bench:
 
 def _started(draft: str, settings: Settings, files: Mapping[str, str]) -> DraftOptions:
     """A drafter as a chat would start with it: at the grid's greatest length, else with its first policy."""
+    # Only its own: what else the file holds to draft with is not loaded for it.
+    own = {name: files[name] for name in models_of(draft)}
     if draft == NO_DRAFTS or not settings.lengths:
         policy = next(iter(settings.policies), DEFAULT_POLICY)
-        return DraftOptions(draft, policy=policy, files=dict(files))
-    return DraftOptions(draft, max(settings.lengths), policy="fixed", files=dict(files))
+        return DraftOptions(draft, policy=policy, files=own)
+    return DraftOptions(draft, max(settings.lengths), policy="fixed", files=own)
 
 
 def _cell(m: Measurement) -> tuple[object, ...]:

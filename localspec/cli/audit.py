@@ -175,7 +175,8 @@ def _audit(
     with ExitStack() as stack:
         stack.callback(line.clear)
         line.show(f"Loading {path.stem}")
-        loaded, _ = load_file(path, settings)
+        files = {name: file for own in options.values() for name, file in own.files.items()}
+        loaded, _ = load_file(path, settings, files)
         stack.callback(loaded.close)
         models = DraftModels(
             loaded,
