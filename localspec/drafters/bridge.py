@@ -268,6 +268,10 @@ class _Answered:
         """See `Advice.more`."""
         return not len(draft) or self._advice.more(draft)
 
+    def block(self, source: str) -> bool:
+        """See `Advice.block`."""
+        return self._advice.block(source)
+
 
 def _said_in_one(start: int, end: int, borders: Sequence[int]) -> bool:
     """Whether one draft token ends where this one does and begins no later: the draft knew no longer one."""
