@@ -63,7 +63,7 @@ class LayerTap:
         count = _check(self._context, rows, self._since, self._open)
         handle, width = self._context.handle, self._layer_width
         chosen = rows if isinstance(rows, slice) else list(rows)
-        size = len(range(*rows.indices(count))) if isinstance(rows, slice) else len(rows)
+        size = len(range(count)[rows]) if isinstance(rows, slice) else len(rows)
         taken = np.empty((size, self.width), np.float32)
         for place, layer in enumerate(self._layers):
             pointer = ext().get_layer_input(handle, layer)
@@ -112,8 +112,12 @@ def _check(context: LlamaContext, rows: Sequence[int] | slice, since: int, is_op
     if not is_open or context.passes <= since or context.closed:
         raise EngineError("No pass has kept hidden states for this head yet.")
     count = context.pass_rows
-    if not isinstance(rows, slice) and (not rows or min(rows) < 0 or max(rows) >= count):
-        raise EngineError(f"The newest pass has {count} rows of hidden states, not the rows {list(rows)}.")
+    if isinstance(rows, slice):
+        known = 0 <= (rows.start or 0) <= (count if rows.stop is None else rows.stop) <= count
+    else:
+        known = all(0 <= row < count for row in rows)
+    if not known:
+        raise EngineError(f"The newest pass has {count} rows of hidden states, not {rows}.")
     return count
 
 

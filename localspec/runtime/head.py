@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from localspec.errors import EngineError, IncompatibleError, NotEnoughMemoryError, RollbackRefusedError
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.ext import ext, missing
+from localspec.runtime.head_rows import HeadRows
 from localspec.runtime.head_tree import HeadTree
 from localspec.runtime.library import forget_errors, lib, recent_errors
 from localspec.runtime.model import LlamaModel, looks_like_memory
@@ -26,8 +26,6 @@ MAX_ROWS = 64
 """Rows of a pass whose logits are wanted at most."""
 TREE_CELLS = 256
 """Room for a draft tree behind the text, in a head that can draft one."""
-_SECTIONS = 4
-"""Positions that some models want for a row of states (M-RoPE): time, height and width alike, then 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +106,8 @@ class LlamaHead:
         self._capacity = capacity
         self._cells = capacity + (TREE_CELLS if sequences > 1 else 0)
         params.n_ctx = self._cells
-        params.n_batch = params.n_ubatch = self.max_batch
         # llama.cpp reserves a row for every sequence.
+        params.n_batch = params.n_ubatch = max(self.max_batch, sequences)
         params.n_outputs_max = max(self.max_batch if shape.kind == "eagle3" else self.max_rows, sequences)
         params.n_seq_max = sequences
         params.kv_unified = True
@@ -127,7 +125,7 @@ class LlamaHead:
         ext().set_nextn(self._handle, True, True)
         if shape.block:
             low.llama_set_causal_attn(self._handle, shape.causal)
-        self._batch = _Rows(self.max_batch, max(shape.features, shape.width), sequences)
+        self._batch = HeadRows(self.max_batch, max(shape.features, shape.width), sequences)
         self._tree = HeadTree(self._memory, sequences)
         self._start = self._end = 0
         self._tree_cells = 0
@@ -267,7 +265,8 @@ class LlamaHead:
     def _check(self, start: int, tokens: Sequence[int] | None, states: NDArray[np.float32] | None) -> int:
         """Rows of a pass; what native code would answer with an abort or with wrong drafts is refused."""
         kind, block = self.shape.kind, bool(self.shape.block)
-        if tokens is None and states is None:
+        given = states if tokens is None else tokens
+        if given is None:
             raise EngineError("A head's pass needs tokens or states.")
         if block and (tokens is not None) == (states is not None):
             raise EngineError("A pass of a block drafter takes tokens or states, not both.")
@@ -276,7 +275,7 @@ class LlamaHead:
         wide = self.shape.features if block else self.shape.width
         if states is not None and states.shape[1:] != (wide,):
             raise EngineError(f"This head reads states of {wide} values, not of the shape {states.shape}.")
-        count = len(states) if tokens is None else len(tokens)
+        count = len(given)
         if not count or (states is not None and len(states) != count):
             raise EngineError("A head's pass needs as many states as tokens, and at least one.")
         if tokens is not None and not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
@@ -308,70 +307,6 @@ class LlamaHead:
         if not 0 <= row < self._outputs:
             raise EngineError(f"The newest pass of this head has {self._outputs} wanted rows, not row {row}.")
         self._check_open()
-
-
-class _Rows:
-    """A native batch over arrays of our own: filling it costs microseconds."""
-
-    def __init__(self, size: int, width: int, sequences: int) -> None:
-        self._tokens = np.zeros(size, np.int32)
-        self._states = np.zeros(size * width, np.float32)
-        self._positions = np.zeros(_SECTIONS * size, np.int32)
-        self._counts = np.ones(size, np.int32)
-        self._members = np.zeros((size, max(sequences, 1)), np.int32)
-        self._outputs = np.zeros(size, np.int8)
-        self._ramp = np.arange(size, dtype=np.int32)
-        row = self._members.strides[0]
-        base = self._members.ctypes.data
-        pointers = [ctypes.cast(base + place * row, ctypes.POINTER(ctypes.c_int32)) for place in range(size)]
-        self._pointers = (ctypes.POINTER(ctypes.c_int32) * size)(*pointers)
-        self._batch: Any = lib().llama_batch()
-        self._batch.pos = _pointer(self._positions, ctypes.c_int32)
-        self._batch.n_seq_id = _pointer(self._counts, ctypes.c_int32)
-        self._batch.seq_id = self._pointers
-        self._batch.logits = _pointer(self._outputs, ctypes.c_int8)
-        self._token_pointer = _pointer(self._tokens, ctypes.c_int32)
-        self._state_pointer = _pointer(self._states, ctypes.c_float)
-
-    def fill(
-        self,
-        start: int,
-        tokens: Sequence[int] | None,
-        states: NDArray[np.float32] | None,
-        *,
-        outputs: bool,
-        sequences: Sequence[int] | None = None,
-    ) -> Any:
-        """The batch of rows of the text at `start` and on, or of nodes that stand at `start` all together."""
-        count = len(tokens) if tokens is not None else len(states) if states is not None else 0
-        batch = self._batch
-        batch.n_tokens = count
-        if tokens is None:
-            batch.token = None
-        else:
-            self._tokens[:count] = tokens
-            batch.token = self._token_pointer
-        if states is None:
-            batch.embd = None
-        else:
-            self._states[: states.size] = states.reshape(-1)
-            batch.embd = self._state_pointer
-        positions = self._positions
-        if sequences is None:
-            np.add(self._ramp[:count], start, out=positions[:count])
-        else:
-            positions[:count] = start
-        self._members[:count, 0] = 0 if sequences is None else sequences
-        if tokens is None:
-            for section in range(1, _SECTIONS):
-                there = positions[section * count : (section + 1) * count]
-                there[:] = positions[:count] if section < _SECTIONS - 1 else 0
-        self._outputs[:count] = outputs
-        return batch
-
-
-def _pointer(array: NDArray[Any], kind: Any) -> Any:
-    return array.ctypes.data_as(ctypes.POINTER(kind))
 
 
 def _check_widths(model: LlamaModel, target: LlamaContext, shape: HeadShape) -> None:
