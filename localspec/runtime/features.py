@@ -62,7 +62,6 @@ class LayerTap:
         """See `Tap.rows`."""
         count = _check(self._context, rows, self._since, self._open)
         handle, width = self._context.handle, self._layer_width
-        chosen = rows if isinstance(rows, slice) else list(rows)
         size = len(range(count)[rows]) if isinstance(rows, slice) else len(rows)
         taken = np.empty((size, self.width), np.float32)
         for place, layer in enumerate(self._layers):
@@ -70,7 +69,13 @@ class LayerTap:
             if not pointer:
                 raise EngineError(f"llama.cpp has kept no hidden states of layer {layer}.")
             states = np.ctypeslib.as_array(pointer, (count, width))
-            taken[:, place * width : (place + 1) * width] = states[chosen]
+            part = taken[:, place * width : (place + 1) * width]
+            if isinstance(rows, slice):
+                part[:] = states[rows]
+            else:
+                # An index of several rows would make a copy of its own first.
+                for to, row in enumerate(rows):
+                    part[to] = states[row]
         return taken
 
     def close(self) -> None:
@@ -98,7 +103,10 @@ class FinalTap:
         if not pointer:
             raise EngineError("llama.cpp has kept no final hidden states of this model.")
         states = np.ctypeslib.as_array(pointer, (count, self.width))
-        return np.array(states[rows if isinstance(rows, slice) else list(rows)])
+        if isinstance(rows, slice):
+            return states[rows].copy()
+        chosen: NDArray[np.float32] = states[list(rows)]
+        return chosen
 
     def close(self) -> None:
         """See `Tap.close`."""
