@@ -36,13 +36,12 @@ class Eagle3Drafter(ChainDrafter):
         return self._head.encode(states)
 
     def _drafted(self, tokens: Sequence[int], budget: Budget) -> Draft:
-        head = self._head
-        budget = replace(budget, leaves=min(budget.leaves, head.sequences))
-        last = self._seed()
-        if budget.leaves == 1:
+        head, last = self._head, self._seed()
+        leaves = min(budget.leaves, head.sequences)
+        if leaves == 1:
             return self._chain(tokens, budget, last)
         drawing = budget.drawing or self._greedy
-        first = drawing.draw(self._row(last), tokens, (), budget.leaves)
+        first = drawing.draw(self._row(last), tokens, (), leaves)
         if first.probs is not None:
             return self._chain(tokens, budget, last)
 
@@ -53,7 +52,7 @@ class Eagle3Drafter(ChainDrafter):
 
         return grown_tree(
             tokens,
-            budget,
+            replace(budget, leaves=leaves),
             source=self.name,
             drawing=drawing,
             first=first,

@@ -30,7 +30,7 @@ class ChainDrafter(HiddenDrafter):
             return EMPTY_DRAFT
         if advice is not None and not advice.more(Draft(source=self.name)):
             return EMPTY_DRAFT
-        self._catch_up(leave=_SEEDS)
+        self._catch_up(leave=min(_SEEDS, self._head.max_batch))
         if self._fed == self._known:
             # An earlier draft has used the newest state, and then its step came to nothing.
             return EMPTY_DRAFT

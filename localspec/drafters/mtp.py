@@ -52,10 +52,13 @@ class MtpDrafter(ChainDrafter):
         return states
 
     def _pass(self, start: int, tokens: Sequence[int], states: States, outputs: Outputs) -> None:
-        if start == 0 and self._head.length == 0:
-            # Before the first token there is no state.
-            self._read(0, self._tokens[:1], np.zeros((1, states.shape[1]), np.float32), "none")
+        self._read_first(start, states.shape[1])
         self._read(start + self._shift, tokens, states, outputs)
+
+    def _read_first(self, start: int, width: int) -> None:
+        """Before the states from 0 on comes the first token, which has no state before it."""
+        if start == 0 and self._head.length == 0:
+            self._read(0, self._tokens[:1], np.zeros((1, width), np.float32), "none")
 
     def _read(self, start: int, tokens: Sequence[int], states: States, outputs: Outputs) -> None:
         """A pass of every layer over the same rows; the last layer's outputs are those that stay."""
@@ -77,6 +80,7 @@ class MtpDrafter(ChainDrafter):
         self._catch_up(leave=1)
         root = len(tokens) - 1
         states = [self._newest()]
+        self._read_first(self._fed, len(states[0]))
         said = [tokens[-1]]
 
         def row() -> Rows:
