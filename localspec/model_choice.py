@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, LocalspecError
@@ -10,16 +10,21 @@ from localspec.models import choose, registry, store
 from localspec.models.choose import Choice
 from localspec.models.entries import HEADS, ModelEntry
 from localspec.models.gguf import GGUFHeader, read_header
-from localspec.models.heads import Kind, check_draft, head_facts
+from localspec.models.heads import Kind, check_draft, head_facts, kind_named
+from localspec.models.installed import installed
+from localspec.models.lookalikes import purpose
 from localspec.models.registry import Resolved
 from localspec.models.split import size_on_disk
 
 __all__ = [
+    "KnownHead",
     "best_choice",
     "choice_of",
     "chosen_note",
     "companions_of",
     "find_entry",
+    "heads_of",
+    "known_file",
     "resolve",
     "resolve_draft",
     "resolve_head",
@@ -66,19 +71,78 @@ def resolve_head(kind: Kind, name: str, target: Resolved | None) -> Resolved:
         return resolve_draft(name)
     if target is None:
         return Resolved(name=kind, path=None, entry=None)
-    if kind == "mtp" and target.path is not None and head_facts(read_header(target.path)) is not None:
-        return Resolved(name=kind, path=target.path, entry=target.entry)
+    header = read_header(target.path) if kind == "mtp" and target.path is not None else None
+    own = Resolved(name=kind, path=target.path, entry=target.entry)
+    if header is not None and _has_own(header):
+        return own
     for listed in registry.heads_for(target):
         said, _, source = listed.partition(":")
         if said == kind:
             return _resolved(registry.find_entry(source))
-    if kind == "mtp" and target.path is None and target.entry is not None:
+    if header is None and kind == "mtp" and target.entry is not None:
         # Its file has yet to be fetched: it may have such layers.
-        return Resolved(name=kind, path=None, entry=target.entry)
+        return own
+    if header is not None and header.extra_layers:
+        # What is wrong with them is said where they are checked.
+        return own
     make = f"make one with `localspec train eagle3 --target {target.name}`, or " if kind == "eagle3" else ""
     raise IncompatibleError(
         f"No {HEADS[kind]} head is known for {target.name}; {make}name one with --draft {kind}:PATH."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHead:
+    """A head that was made for a model.
+
+    Attributes:
+        member: what `--draft` calls it.
+        kind: the method.
+        resolved: its name and file; of prediction layers (MTP) in the model's own file, that file.
+    """
+
+    member: str
+    kind: Kind
+    resolved: Resolved
+
+
+def heads_of(model: Resolved) -> list[KnownHead]:
+    """Heads that were made for a model, whether they are here or not: its own, the user's, then listed ones.
+
+    None of them is looked into but the model's own.
+
+    Raises:
+        UsageError: an unusable `models.toml`.
+        ModelFileError, NotFoundError: the model's file is none.
+    """
+    found: list[KnownHead] = []
+    if model.path is not None and _has_own(read_header(model.path)):
+        found.append(KnownHead("mtp", "mtp", model))
+    for member in registry.heads_for(model):
+        kind = kind_named(member)
+        if kind is not None:
+            entry = registry.find_entry(member.partition(":")[2])
+            found.append(KnownHead(member, kind, _resolved(entry)))
+    return found
+
+
+def _has_own(header: GGUFHeader) -> bool:
+    """Whether a model's file has prediction layers in it."""
+    # A head by itself is refused as a target, in words of its own.
+    facts = None if purpose(header) else head_facts(header)
+    return facts is not None and facts.in_model
+
+
+def known_file(path: Path) -> Resolved:
+    """A model by its file alone: with what the registry knows of it, where it knows the file.
+
+    Raises:
+        UsageError: an unusable `models.toml`.
+    """
+    for entry, file in installed(registry.catalogue()):
+        if file == path or (file.exists() and path.exists() and file.samefile(path)):
+            return Resolved(name=entry.name, path=path, entry=entry)
+    return Resolved(name=path.stem, path=path, entry=None)
 
 
 def find_entry(name: str) -> ModelEntry:

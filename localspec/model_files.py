@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.drafters import METHODS, members_of, models_of
-from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
 from localspec.model_choice import companions_of, resolve_draft, resolve_head
 from localspec.models import registry, store
 from localspec.models.gguf import read_header
@@ -54,7 +54,9 @@ class WantedFiles:
     @property
     def missing(self) -> tuple[str, ...]:
         """Names of the models that have to be fetched."""
-        return tuple(one.name for one in (self.model, *self.drafts.values()) if one.path is None)
+        # A model's own prediction layers come with it.
+        drafts = (one for one in self.drafts.values() if one.entry is None or one.entry != self.model.entry)
+        return tuple(one.name for one in (self.model, *drafts) if one.path is None)
 
     def find(self, on_progress: OnProgress | None = None) -> ModelFiles:
         """All files, fetched where they are missing.
@@ -77,8 +79,7 @@ class WantedFiles:
                 if options.needs_draft:
                     raise
                 draft = without(options.draft, name)
-                rest = "without drafts" if draft.spec == "none" else f"with --draft {draft.spec}"
-                notes.append(f"{error} The chat goes on {rest}.")
+                notes.append(_goes_on(str(error), draft))
                 options = replace(options, draft=draft)
         return ModelFiles(path, options, tuple(notes))
 
@@ -117,6 +118,39 @@ def resolve_drafts(spec: str, target: Resolved | None = None) -> dict[str, Resol
             # Before the engine starts: native code reports a broken file badly.
             read_header(resolved.path)
     return found
+
+
+def usable_drafts(
+    options: DraftOptions, target: Resolved, *, needed: bool
+) -> tuple[DraftOptions, dict[str, Resolved], tuple[str, ...]]:
+    """Options with the files of all members, what these stand for, and notes on what was left out.
+
+    Args:
+        options: the drafter and its settings.
+        target: the model.
+        needed: whether a head that the model does not have is an error; else it is left out. One that was set
+            for all models need not suit this one.
+
+    Raises:
+        IncompatibleError: the model has no such head, and it is needed.
+        UsageError, NotFoundError, ModelFileError: see `resolve_drafts`.
+    """
+    notes: list[str] = []
+    for member in models_of(options.spec):
+        try:
+            resolve_drafts(member, target)
+        except IncompatibleError as error:
+            if needed:
+                raise
+            options = without(options, member)
+            notes.append(_goes_on(str(error), options))
+    drafts = resolve_drafts(options.spec, target)
+    return with_files(options, drafts), drafts, tuple(notes)
+
+
+def _goes_on(reason: str, options: DraftOptions) -> str:
+    rest = "without drafts" if options.spec == "none" else f"with --draft {options.spec}"
+    return f"{reason} The chat goes on {rest}."
 
 
 def with_files(options: DraftOptions, drafts: Mapping[str, Resolved]) -> DraftOptions:
@@ -160,14 +194,21 @@ def _resolved(name: str, target: Resolved | None) -> Resolved:
 
 def draft_label(spec: str) -> str:
     """A value of `--draft` for people: files by their names, without folders and endings."""
-    return "+".join(
-        Path(member).stem if member.lower().endswith(".gguf") else member for member in members_of(spec)
-    )
+    return "+".join(map(_label, members_of(spec)))
 
 
 def short_draft_label(spec: str, longest: int = 20) -> str:
-    """The same where there is little room: models that would take too much of it are called "model"."""
+    """The same where there is little room: heads by their kind, models that take too much are "model"."""
     label = draft_label(spec)
     if len(label) <= longest:
         return label
-    return "+".join(member if member in METHODS else "model" for member in members_of(spec))
+    return "+".join(
+        member if member in METHODS else kind_named(member) or "model" for member in members_of(spec)
+    )
+
+
+def _label(member: str) -> str:
+    if not member.lower().endswith(".gguf"):
+        return member
+    kind = kind_named(member)
+    return f"{kind}:{Path(member).stem}" if kind else Path(member).stem

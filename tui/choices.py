@@ -11,9 +11,11 @@ from localspec.drafters import METHODS, members_of, models_of
 from localspec.errors import IncompatibleError, LocalspecError
 from localspec.model_files import draft_label, resolve_drafts, with_files
 from localspec.models import registry, store
-from localspec.models.compat import MOST_EXTRA, check_draft_file
+from localspec.models.compat import MOST_EXTRA, check_draft_file, check_target_file
 from localspec.models.disk import readable_size
+from localspec.models.entries import HEADS
 from localspec.models.gguf import GGUFHeader, read_header
+from localspec.models.heads import check_head, head_note, head_of
 from localspec.models.registry import Resolved
 from localspec.types import DraftOptions
 from tui.model_rows import same_file
@@ -25,6 +27,9 @@ FAMILIAR = {
     "ngram": ("N-gram", "goes on as the text went on after the same few words"),
 }
 """Methods that everybody can choose; others stay with the command line."""
+
+
+_READS = "reads the model's hidden states"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Choice:
 
 
 def draft_choices(target: Path, current: str) -> list[Choice]:
-    """Methods, then installed models, each by itself and behind the suffix drafter; unusable ones last.
+    """Methods, then heads and models that are here, alone and behind the suffix drafter; unusable ones last.
 
     Args:
         target: file of the model that is drafted for.
@@ -61,52 +66,81 @@ def draft_choices(target: Path, current: str) -> list[Choice]:
     if current in METHODS and current not in FAMILIAR:
         found.append(Choice(current, current, "chosen on the command line"))
     refused: list[tuple[str, str]] = []
-    for name, path in _installed(current).items():
+    for name, path in {**_heads(target), **_installed(current, target)}.items():
+        if path is None:
+            refused.append((name, "it is not fetched yet"))
+            continue
         try:
-            facts = _fit(read_header(path), header)
+            facts = _fit(name, read_header(path), header)
         except LocalspecError as error:
             refused.append((name, _why(error, path)))
             continue
-        title = draft_label(name)
+        title = _title(name)
         found.append(Choice(name, title, facts))
         found.append(Choice(f"suffix+{name}", f"Suffix + {title}", "the model where no match pays more"))
     known = {choice.id for choice in found}
     if current not in known and len(members_of(current)) > 1:
         found.append(Choice(current, draft_label(current), "chosen on the command line"))
     instead = _instead(found, target)
-    found += [Choice(name, draft_label(name), "", f"{why}; {instead}") for name, why in refused]
+    found += [Choice(name, _title(name), "", f"{why}; {instead}") for name, why in refused]
     return [replace(choice, current=choice.id == current) for choice in found]
 
 
-def chosen_draft(spec: str, options: DraftOptions) -> DraftOptions:
-    """`options` with the drafter `spec`; raises `LocalspecError` where its files are gone."""
-    return with_files(replace(options, spec=spec), resolve_drafts(spec))
+def chosen_draft(spec: str, options: DraftOptions, target: Path | None) -> DraftOptions:
+    """`options` with the drafter `spec` for the model whose file is `target`, None where that is not known.
+
+    Raises:
+        LocalspecError: its files are gone, or the model has no such head.
+    """
+    model = None if target is None else model_choice.known_file(target)
+    return with_files(replace(options, spec=spec), resolve_drafts(spec, model))
 
 
 def chosen_model(name: str) -> Resolved:
     """What a choice or a name stands for; raises `LocalspecError` where it is gone, or is no model."""
     found = model_choice.resolve(name)
     if found.path is not None:
-        read_header(found.path)
+        check_target_file(read_header(found.path))
     return found
 
 
-def _installed(current: str) -> dict[str, Path]:
+def _heads(target: Path) -> dict[str, Path | None]:
+    """Heads that were made for a model, by what `--draft` calls them, and their files where they are here."""
+    return {
+        head.member: head.resolved.path for head in model_choice.heads_of(model_choice.known_file(target))
+    }
+
+
+def _installed(current: str, target: Path) -> dict[str, Path | None]:
     """Models whose files are here, by name; those that draft now are among them."""
-    files = {entry.name: store.fetched(entry) for entry in registry.entries().values()}
+    entries = registry.entries().values()
+    files = {entry.name: store.fetched(entry) for entry in entries if not entry.head}
     for name in models_of(current):
         if name not in files:
             with contextlib.suppress(LocalspecError):
-                files[name] = registry.resolve(name).path
+                files[name] = resolve_drafts(name, model_choice.known_file(target))[name].path
     return {name: path for name, path in files.items() if path is not None}
 
 
-def _fit(draft: GGUFHeader, target: GGUFHeader) -> str:
-    """How a model can draft for another, with its size.
+def _title(name: str) -> str:
+    """What a head or a draft model is called in the list."""
+    kind, _, rest = name.partition(":")
+    if kind not in HEADS:
+        return draft_label(name)
+    return f"{HEADS[kind]} · {draft_label(rest)}" if rest else HEADS[kind]
+
+
+def _fit(name: str, draft: GGUFHeader, target: GGUFHeader) -> str:
+    """How a head or a model, which `--draft` calls `name`, can draft for another model, with its size.
 
     Raises:
         IncompatibleError: it cannot.
     """
+    head = head_of(name, draft)
+    if head is not None:
+        check_head(head, target)
+        made = "layers of the model itself" if head.in_model else readable_size(draft.file_bytes)
+        return f"{made} · {head_note(head, draft, target) or _READS}"
     check_draft_file(draft, target=target)
     size = readable_size(draft.file_bytes)
     if not draft.fingerprint or not target.fingerprint:

@@ -74,8 +74,11 @@ def part_choices(part: str, contender: Contender, target: Path) -> list[Choice]:
             return [_rule(name, contender) for name in VERIFIERS]
 
 
-def with_part(contender: Contender, part: str, chosen: str) -> Contender:
-    """`contender` with another part; raises `LocalspecError` where its files are gone."""
+def with_part(contender: Contender, part: str, chosen: str, target: Path | None) -> Contender:
+    """`contender` with another part; raises `LocalspecError` where its files are gone.
+
+    `target` is the file of the chat's model.
+    """
     draft = contender.draft
     match part:
         case "model":
@@ -84,7 +87,8 @@ def with_part(contender: Contender, part: str, chosen: str) -> Contender:
             plain = draft if not draft.files else replace(draft, spec="auto", files={})
             changed = replace(contender, model=found, draft=plain)
         case "draft":
-            changed = replace(contender, draft=choices.chosen_draft(chosen, draft))
+            file = contender.model.path if contender.model else target
+            changed = replace(contender, draft=choices.chosen_draft(chosen, draft, file))
         case "length" if chosen == AUTOMATIC:
             changed = replace(contender, draft=replace(draft, length=None, policy="cost"))
         case "length":
@@ -100,9 +104,12 @@ def past_choices(past: Comparisons) -> list[Choice]:
     return found or [Choice("", "There are none yet.", "", "each one that comes to its end is kept")]
 
 
-def contenders_of(past: PastComparison) -> tuple[Contender, Contender]:
-    """The two sides of an earlier comparison; raises `LocalspecError` where a draft model is gone."""
-    one, other = (_contender(way) for way in past.ways)
+def contenders_of(past: PastComparison, target: Path | None) -> tuple[Contender, Contender]:
+    """The two sides of an earlier comparison; raises `LocalspecError` where a draft model is gone.
+
+    `target` is the file of the chat's model.
+    """
+    one, other = (_contender(way, target) for way in past.ways)
     return one, other
 
 
@@ -181,11 +188,12 @@ def _shape(way: Way) -> Contender:
     return Contender(DraftOptions(way.draft, way.length, policy=way.policy), way.verify)
 
 
-def _contender(way: Way) -> Contender:
+def _contender(way: Way, target: Path | None) -> Contender:
     shape = _shape(way)
     if way.model:
         shape = replace(shape, model=_model_of(way.model))
-    return replace(shape, draft=choices.chosen_draft(way.draft, shape.draft))
+    file = shape.model.path if shape.model else target
+    return replace(shape, draft=choices.chosen_draft(way.draft, shape.draft, file))
 
 
 def _is_fixed(draft: DraftOptions) -> bool:

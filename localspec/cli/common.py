@@ -296,7 +296,7 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     from localspec.control import check_policy
     from localspec.drafters import check_spec, has_probs
     from localspec.model_choice import chosen_note, resolve
-    from localspec.model_files import WantedFiles, resolve_drafts, with_files
+    from localspec.model_files import WantedFiles, usable_drafts
     from localspec.models.gguf import read_header
     from localspec.models.heads import check_draft
     from localspec.verify import check_verify
@@ -309,8 +309,7 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
     # One that was set for all models need not suit this one.
     needs_draft = needs_draft and flags.draft is not None
     model = resolve(settings.model)
-    drafts = resolve_drafts(engine.draft.spec, model)
-    draft = with_files(engine.draft, drafts)
+    draft, drafts, notes = usable_drafts(engine.draft, model, needed=needs_draft)
     check_spec(draft)
     check_policy(draft.policy)
     check_verify(engine.verify, drafter=draft.spec, has_probs=has_probs(draft))
@@ -327,7 +326,7 @@ def plan(flags: Flags, *, needs_draft: bool = True) -> Plan:
             model,
             replace(engine, draft=draft, needs_draft=needs_draft),
             drafts,
-            notes=tuple(filter(None, [chosen_note(settings.model)])),
+            notes=tuple(filter(None, [chosen_note(settings.model), *notes])),
         ),
         sampling=config.sampling_params(settings, model.entry.sampling.given() if model.entry else None),
         system=check_text(settings.chat.system_prompt, "The system prompt") or None,

@@ -45,6 +45,8 @@ def fit(entry: ModelEntry, machine: Capacity) -> Fit:
     """How a model runs on a machine."""
     from localspec.models.choose import alone, estimated_bytes
 
+    if entry.head:
+        return Fit(None, slow=False, tokens_per_second=None, text="with its model")
     if not estimated_bytes(entry):
         return Fit(None, slow=False, tokens_per_second=None, text="-")
     choice = alone(entry, machine)
@@ -80,6 +82,8 @@ def entry_facts(entry: ModelEntry, machine: Capacity) -> dict[str, Any]:
         "thinking": entry.thinking,
         "sampling": entry.sampling.given(),
         "drafts": list(entry.drafts),
+        "head": entry.head or None,
+        "target": entry.target or None,
         "weights": shape.weights if shape else None,
         "active_weights": shape.active if shape else None,
         "checked": entry.checked.isoformat() if entry.checked else None,
@@ -197,10 +201,11 @@ def _contexts(trained: int) -> list[int]:
 
 
 def drafters(entry: ModelEntry | None, header: GGUFHeader | None) -> list[dict[str, Any]]:
-    """Models that can draft for this one: those made for it, and of what is here all that its file allows.
+    """Who can draft for this model: those made for it, and of what is here all that its file allows.
 
-    Each with "name", "fetched", "size", "head" (its kind, such as "DFlash", null for a draft model), "family"
-    (whether it is of the same one), and "vocabulary": "same", "alike" or "other" where files tell.
+    Each with "name" (as `--draft` takes it), "fetched", "size", "head" (its kind, such as "DFlash", null for
+    a draft model), "family" (whether it is of the same one), "vocabulary" ("same", "alike" or "other" where
+    files tell), and "refusal" (why a head that was made for it cannot draft, else null).
     """
     from localspec.errors import LocalspecError
     from localspec.models import registry, store
@@ -214,34 +219,74 @@ def drafters(entry: ModelEntry | None, header: GGUFHeader | None) -> list[dict[s
     known = catalogue.models
     found: dict[str, dict[str, Any]] = {}
     for name in entry.drafts if entry is not None else ():
+        if name.partition(":")[0] in HEADS:
+            continue
         one = known.get(name)
-        here = one is not None and store.fetched(one) is not None
-        found[name] = {
-            "name": name,
-            "fetched": here,
-            "size": estimated_bytes(one) or None if one is not None else None,
-            "head": HEADS.get(name.partition(":")[0]),
-            "family": one is not None and _same_family(entry, one),
-            "vocabulary": None,
-        }
-    if header is None:
-        return list(found.values())
-    for one, path in installed(catalogue):
+        found[name] = _drafter(
+            name,
+            fetched=one is not None and store.fetched(one) is not None,
+            size=estimated_bytes(one) or None if one is not None else None,
+            family=one is not None and _same_family(entry, one),
+        )
+    for one, path in installed(catalogue) if header is not None else ():
+        if header is None or one.head:
+            continue
         try:
             draft = read_header(path)
             check_draft_file(draft, target=header)
         except LocalspecError:
             found.pop(one.name, None)
             continue
-        found[one.name] = {
-            "name": one.name,
-            "fetched": True,
-            "size": draft.file_bytes,
-            "head": None,
-            "family": _same_family(entry, one),
-            "vocabulary": _vocabulary(header, draft),
-        }
-    return sorted(found.values(), key=lambda one: (not one["fetched"], one["vocabulary"] == "other"))
+        found[one.name] = _drafter(
+            one.name,
+            fetched=True,
+            size=draft.file_bytes,
+            family=_same_family(entry, one),
+            vocabulary=_vocabulary(header, draft),
+        )
+    models = sorted(found.values(), key=lambda one: (not one["fetched"], one["vocabulary"] == "other"))
+    return [*_heads(entry, header), *models]
+
+
+def _heads(entry: ModelEntry | None, header: GGUFHeader | None) -> list[dict[str, Any]]:
+    """Heads that were made for a model; those that are here are compared with its file."""
+    from localspec.errors import LocalspecError
+    from localspec.model_choice import heads_of
+    from localspec.models.entries import HEADS
+    from localspec.models.gguf import read_header
+    from localspec.models.heads import check_draft
+    from localspec.models.registry import Resolved
+
+    name = entry.name if entry is not None else header.path.stem if header is not None else ""
+    model = Resolved(name=name, path=None if header is None else header.path, entry=entry)
+    found = []
+    for head in heads_of(model):
+        path = head.resolved.path
+        size, refusal = None if head.resolved.entry is None else head.resolved.entry.size, None
+        if path is not None:
+            try:
+                own = read_header(path)
+                size = None if path == model.path else own.file_bytes
+                if header is not None:
+                    check_draft(head.member, own, header)
+            except LocalspecError as error:
+                refusal = str(error)
+        found.append(
+            _drafter(head.member, fetched=path is not None, size=size, head=HEADS[head.kind], refusal=refusal)
+        )
+    return found
+
+
+def _drafter(name: str, **known: Any) -> dict[str, Any]:
+    plain = {
+        "fetched": False,
+        "size": None,
+        "head": None,
+        "family": False,
+        "vocabulary": None,
+        "refusal": None,
+    }
+    return {"name": name, **plain, **known}
 
 
 def _same_family(entry: ModelEntry | None, one: ModelEntry) -> bool:

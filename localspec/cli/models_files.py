@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 def pull(name: NameArgument) -> None:
-    """Fetch a model, and print the path of its file."""
+    """Fetch a model or a head, and print the path of its file."""
     from localspec import model_choice
     from localspec.models import sources, store
     from localspec.models.entries import HubSource
 
+    name = _without_kind(name)
     choice = model_choice.choice_of(name)
     entry = model_choice.find_entry(name) if choice is None else choice.entry
     if choice is not None:
@@ -47,7 +48,7 @@ def path(name: ModelArgument) -> None:
     from localspec import model_choice
     from localspec.errors import NotFoundError
 
-    found = model_choice.resolve(name)
+    found = model_choice.resolve(_without_kind(name))
     if found.path is None:
         raise NotFoundError(f"{name} is not fetched yet; run `localspec models pull {name}`.")
     typer.echo(found.path.absolute())
@@ -63,7 +64,7 @@ def rm(
     """
     from localspec.models import registry
 
-    entry = registry.find_entry(name)
+    entry = registry.find_entry(_without_kind(name))
     if entry.is_local:
         _forget(entry, yes)
     else:
@@ -103,6 +104,14 @@ def quantize(
     finally:
         line.clear()
     typer.echo(wanted.path)
+
+
+def _without_kind(name: str) -> str:
+    """The name of a head, which `models show` and `--draft` write with its kind before it."""
+    from localspec.models.entries import HEADS
+
+    kind, _, rest = name.partition(":")
+    return rest if kind in HEADS and rest else name
 
 
 def _where_from(entry: ModelEntry) -> str:

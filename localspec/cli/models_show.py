@@ -202,6 +202,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, Any]:
     """What of it is for people: nothing that says the same twice."""
     shown = {key: value for key, value in facts.items() if key not in ("suits", "slow")}
     fit = shown.pop("fit", None)
+    shown["made_for"] = shown.pop("target", None)
     if fit:
         # Nothing is known of a source that no list has.
         shown["runs_on"] = fit.removeprefix("-")
@@ -224,6 +225,10 @@ def _readable(key: str, value: Any) -> str:
             return str(_THINKING.get(value, value))
         case "memory":
             return _readable_memory(value)
+        case "head":
+            from localspec.models.entries import HEADS
+
+            return HEADS.get(value, str(value))
         case "drafters":
             return "\n".join(map(_readable_drafter, value))
         case "sizes":
@@ -255,7 +260,13 @@ def _readable_memory(value: dict[str, Any]) -> str:
 
 def _readable_drafter(value: dict[str, Any]) -> str:
     if value["head"]:
-        return f"{value['name']} ({value['head']} head made for this model, which this version cannot use)"
+        what = f"{value['head']} head made for this model"
+        if value["name"] == "mtp":
+            what = "prediction layers of this model"
+        if value["refusal"]:
+            return f"{value['name']} ({what}, which cannot be used: {value['refusal']})"
+        notes = [what, readable(value["size"]), "" if value["fetched"] else "not fetched"]
+        return f"{value['name']} ({', '.join(note for note in notes if note)})"
     origin = "same family" if value["family"] else "made for this model"
     notes = [readable(value["size"]), _VOCABULARY.get(value["vocabulary"], origin)]
     if not value["fetched"]:

@@ -12,6 +12,7 @@ import psutil
 from localspec.errors import IncompatibleError, LocalspecError, NotEnoughMemoryError, UsageError
 from localspec.messages import ModelInfo
 from localspec.models.cache import snapshots
+from localspec.models.compat import check_target_file
 from localspec.models.fit import (
     DEFAULT_CONTEXT,
     SMALLEST_CONTEXT,
@@ -81,11 +82,13 @@ def load(
         NotFoundError: there is no such file.
         ModelFileError: it is damaged, no GGUF, or of an unknown architecture.
         NotEnoughMemoryError: weights or context do not fit.
+        IncompatibleError: it is no language model by itself.
         UsageError: options out of range.
     """
     _check(options)
     spare = SpareCores()
     header = header or read_header(path)
+    check_target_file(header)
     free = free_memory()
     own = header.extra_layers > 0 and _has_own_head(path, options.draft)
     draft = _draft_header(path if own else None, options)

@@ -227,8 +227,8 @@ def test_show_before_the_fetch(surveyed: None) -> None:
     assert memory["weights"] == facts["size"]
     assert memory["kv_caches"]["8192"] == 4 * memory["kv_caches"]["2048"] > 0
     assert "qwen3-0.6b (639.4 MB, same family, not fetched)" in done.stdout
-    assert "(DFlash head made for this model, which this version cannot use)" in done.stdout
-    assert [one["head"] for one in facts["drafters"]] == [None, "DFlash"]
+    assert "(DFlash head made for this model, not fetched)" in done.stdout
+    assert [one["head"] for one in facts["drafters"]] == ["DFlash", None]
 
 
 def test_show_of_a_family(surveyed: None) -> None:

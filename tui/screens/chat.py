@@ -245,9 +245,9 @@ class ChatScreen(ReadingScreen):
     @work
     async def use_drafter(self, spec: str) -> None:
         """Draft with another drafter from now on."""
-        options = self.chat.setup.options.draft
+        options, target = self.chat.setup.options.draft, self.chat.setup.file
         try:
-            draft = await asyncio.to_thread(choices.chosen_draft, spec, options)
+            draft = await asyncio.to_thread(choices.chosen_draft, spec, options, target)
         except LocalspecError as error:
             self.show_note(str(error), "error")
             return

@@ -259,9 +259,9 @@ class CompareScreen(Screen[None]):
 
     @work
     async def _take(self, side: int, part: str, chosen: str) -> None:
-        now = self.comparison.contenders[side]
+        now, target = self.comparison.contenders[side], self._chat.setup.file
         try:
-            contender = await asyncio.to_thread(compare_choices.with_part, now, part, chosen)
+            contender = await asyncio.to_thread(compare_choices.with_part, now, part, chosen, target)
         except LocalspecError as error:
             self.hint(str(error))
             return
@@ -282,7 +282,7 @@ class CompareScreen(Screen[None]):
             found = next((one for one in self._past.newest() if one.id == chosen), None)
             if found is None:
                 return
-            contenders = await asyncio.to_thread(compare_choices.contenders_of, found)
+            contenders = await asyncio.to_thread(compare_choices.contenders_of, found, self._chat.setup.file)
         except LocalspecError as error:
             self.hint(str(error))
             return
