@@ -57,7 +57,7 @@ def grown(reader: Reader, budget: Budget, *, most: int = 1000) -> Draft:
 def exhaustive(reader: Reader, depth: int, width: int) -> dict[tuple[int, ...], float]:
     """All nodes to a depth, and how likely each is."""
     found: dict[tuple[int, ...], float] = {}
-    level = {(): 1.0}
+    level: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(depth):
         below: dict[tuple[int, ...], float] = {}
         for path, survival in level.items():

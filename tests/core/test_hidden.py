@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from localspec.control import FixedLength, Off
 from localspec.drafters.hidden import HiddenDrafter, States
 from localspec.drafters.none import NoDrafter
-from localspec.sampling import Sampler
-from localspec.session import Session, StopRules
-from localspec.types import EMPTY_DRAFT, Budget, Draft, SamplingParams
+from localspec.session import Session
+from localspec.types import EMPTY_DRAFT, Budget, Draft
 from localspec.verify import GreedyDrawing
+from tests.core.happenings import HAPPENINGS, Happening, happen, say
 from tests.core.scripted_heads import Cell, ScriptedHead, ScriptedTap, TappedModel, state_of
 
-GREEDY = SamplingParams(temperature=0)
+ORACLE = TappedModel(order=1, spread=6.0)
+"""Says what every target of these tests says."""
 
 
 class Plainly(HiddenDrafter):
@@ -35,10 +35,11 @@ class Plainly(HiddenDrafter):
         self.drafts += 1
         self._drafting()
         self._head.decode(len(tokens) - 1 + self._shift, [1] * budget.tokens, None, "all")
+        right = int(ORACLE.row([tokens[-1]]).argmax())
         if budget.leaves > 1 and budget.tokens > 2:
-            return Draft(tokens=(4, 5, 6), parents=(-1, -1, 1), source=self.name)
-        right = list(TappedModel(order=1, spread=6.0).row([tokens[-1]]).argsort()[-1:])
-        return Draft.chain([int(right[0]), 7, 8][: budget.tokens], source=self.name)
+            # The second branch is the right one.
+            return Draft(tokens=((right + 1) % 32, right, 6), parents=(-1, -1, 1), source=self.name)
+        return Draft.chain([right, 7, 8][: budget.tokens], source=self.name)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         if not self._ready(tokens):
@@ -71,11 +72,6 @@ def made(kind: type[Plainly], *, max_batch: int = 16) -> tuple[TappedModel, Plai
     model = TappedModel(order=1, spread=6.0, max_batch=64)
     drafter = kind(ScriptedHead(max_batch=max_batch), ScriptedTap(model))
     return model, drafter, Session(model, model, drafter=drafter, controller=FixedLength(3, leaves=2))
-
-
-def say(session: Session, tokens: int) -> None:
-    for _ in session.reply(Sampler(GREEDY), StopRules(max_tokens=tokens, ignore_eos=True)):
-        pass
 
 
 KINDS = pytest.mark.parametrize("kind", [Plainly, Paired])
@@ -137,6 +133,7 @@ def test_a_prompt_that_the_cache_holds_is_not_read_again(kind: type[Plainly]) ->
     drafts = drafter.drafts
     say(session, 6)
     assert drafter.drafts > drafts
+    assert drafter._first == 0
 
 
 @KINDS
@@ -152,60 +149,17 @@ def test_closed_it_has_forgotten_the_text_and_can_begin_another(kind: type[Plain
     assert drafter.cells.start == drafter._shift
 
 
-PROMPTS = st.lists(st.integers(4, 6), min_size=1, max_size=40)
-CALLS = st.lists(
-    st.one_of(
-        st.tuples(st.just("prompt"), PROMPTS),
-        st.tuples(st.just("cut"), st.integers(1, 60)),
-        st.tuples(st.just("more"), PROMPTS),
-        st.tuples(st.just("say"), st.integers(1, 25)),
-        st.tuples(st.just("off"), st.integers(1, 25)),
-        st.tuples(st.just("branches"), st.integers(1, 25)),
-        st.tuples(st.just("cancel"), PROMPTS),
-        st.tuples(st.sampled_from(["swap", "clear", "close"]), st.just(0)),
-    ),
-    max_size=12,
-)
-
-
 @KINDS
 @settings(max_examples=150, deadline=None)
-@given(calls=CALLS)
+@given(happenings=HAPPENINGS)
 def test_whatever_happens_drafts_are_made_from_the_text_alone(
-    kind: type[Plainly], calls: list[tuple[str, object]]
+    kind: type[Plainly], happenings: list[Happening]
 ) -> None:
-    model, drafter, session = made(kind, max_batch=7)
-    session.prefill([4, 5, 6])
-    for call, value in calls:
-        if call == "prompt":
-            session.prefill(value)  # type: ignore[arg-type]
-        elif call == "cut":
-            session.prefill(session.tokens[:value] or [4])  # type: ignore[misc]
-        elif call == "more":
-            session.prefill([*session.tokens, *value])  # type: ignore[misc]
-        elif call == "cancel":
-            asked = iter([False, True])
-            session.prefill([*value, *[4] * 200], cancelled=lambda asked=asked: next(asked, True))  # type: ignore[misc]
-            session.prefill([*session.tokens, 5])
-        elif call == "swap":
-            session.use_drafter(NoDrafter())
-            session.controller = FixedLength(3)
-            say(session, 2)
-            session.use_drafter(drafter)
-        elif call == "clear":
-            model.clear()
-            session.tokens = []
-            session.prefill([4, 5, 6, 4])
-        elif call == "close":
-            drafter.close()
-            drafter.begin(session.tokens)
-        else:
-            session.controller = {
-                "say": FixedLength(3),
-                "off": Off(),
-                "branches": FixedLength(3, leaves=2),
-            }[call]
-            say(session, value)  # type: ignore[arg-type]
+    _, drafter, session = made(kind, max_batch=7)
+    happen(session, happenings)
+    if not {"swap", "close"} & {call for call, _ in happenings}:
+        # It was there all the time, so nothing is missing.
+        assert drafter._first == 0
     # After all that it still drafts, from a prompt or in the middle.
     drafts = drafter.drafts
     session.controller = FixedLength(2)
