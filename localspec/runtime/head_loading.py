@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, NotEnoughMemoryError
-from localspec.models.fit import Footprint, Sizes, gib, layers_note, propose_pair
-from localspec.models.gguf import read_header
+from localspec.models.fit import gib, layers_note, propose_pair
+from localspec.models.footprint import Footprint, ModelShape, Settings, Sizes, kv_element
+from localspec.models.gguf import GGUFHeader, read_header
 from localspec.models.heads import HeadFacts, check_head, head_note
 from localspec.runtime.cores import physical_cores
 from localspec.runtime.devices import backend_name
 from localspec.runtime.ext import missing
 from localspec.runtime.features import FinalTap, LayerTap
-from localspec.runtime.head import MAX_BATCH, HeadShape, LlamaHead
+from localspec.runtime.head import MAX_BATCH, MAX_ROWS, HeadShape, LlamaHead
 from localspec.runtime.library import forget_buffers, taken_buffers
 from localspec.runtime.loading import LoadedModel, free_memory
 from localspec.runtime.model import LlamaModel
@@ -83,9 +84,16 @@ def load_head(
     lacking = missing()
     if lacking:
         raise IncompatibleError(lacking)
-    footprint, layers, note = Footprint(Sizes()), target.gpu_layers, ""
-    if not own:
-        free = free_memory(target)
+    free, layers, note = free_memory(target), target.gpu_layers, ""
+    if own:
+        footprint = _own_footprint(header, facts, target, options)
+        if footprint.needed_bytes > free.free_bytes:
+            raise NotEnoughMemoryError(
+                f"The prediction layers of {path.name} need {gib(footprint.needed_bytes)} for a cache and "
+                f"passes of their own and {gib(free.free_bytes)} of memory are free; choose a smaller "
+                "--context or --draft suffix, which needs no further memory."
+            )
+    else:
         plan = propose_pair(
             header,
             None,
@@ -146,6 +154,27 @@ def load_head(
             note=" ".join(said),
             _undo=undo.pop_all(),
         )
+
+
+def _own_footprint(
+    header: GGUFHeader, facts: HeadFacts, target: LoadedModel, options: EngineOptions
+) -> Footprint:
+    """What prediction layers take whose weights came with the target's: a cache, and buffers for passes."""
+    settings = Settings(
+        context=target.context.capacity,
+        batch=MAX_BATCH,
+        rows=MAX_ROWS,
+        flash_attention=options.flash_attention,
+        sequences=1,
+    )
+    whole = ModelShape(header).footprint(settings, target.gpu_layers)
+    width = max(header.head_count_kv, default=0) * (header.key_length + header.value_length)
+    cache = Sizes(kv_bytes=int(facts.prediction_layers * settings.context * width * kv_element("f16")))
+    host, gpu = (
+        Sizes(compute_bytes=part.compute_bytes, output_bytes=part.output_bytes)
+        for part in (whole.host, whole.gpu)
+    )
+    return Footprint(host, gpu + cache) if target.gpu_layers else Footprint(host + cache, gpu)
 
 
 def _shape(facts: HeadFacts) -> HeadShape:

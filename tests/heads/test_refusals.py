@@ -11,13 +11,20 @@ from typing import cast
 
 import pytest
 
-from localspec.errors import EngineError, IncompatibleError
+from localspec.errors import EngineError, IncompatibleError, NotEnoughMemoryError
+from localspec.models.fit import Machine
+from localspec.models.gguf import read_header
+from localspec.models.heads import head_facts
 from localspec.runtime import ext as ext_module
 from localspec.runtime import head as head_module
+from localspec.runtime import head_loading
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.ext import Ext
 from localspec.runtime.head import Kind
 from localspec.runtime.library import lib
+from localspec.runtime.loading import load
+from localspec.runtime.model import LlamaModel
+from localspec.types import DraftOptions, EngineOptions
 from tests.heads import alphabet, refusals_child
 from tests.heads.making import Made
 
@@ -107,8 +114,34 @@ def test_a_function_that_the_library_lacks_is_named(lacking: Ext) -> None:
 def test_a_head_is_refused_where_the_library_lacks_one(monkeypatch: pytest.MonkeyPatch, lacking: Ext) -> None:
     assert lacking.missing
     monkeypatch.setattr(head_module, "missing", ext_module.missing)
-    model = cast("head_module.LlamaModel", SimpleNamespace(with_prediction=False))
+    model = cast("LlamaModel", SimpleNamespace(with_prediction=False))
     with pytest.raises(IncompatibleError, match="update llama-cpp-python"):
         head_module.LlamaHead(
             model, cast("LlamaContext", None), refusals_child.shape_of("eagle3"), capacity=64
         )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_estimated_and_what_does_not_fit_is_refused(
+    made: Made, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = made(alphabet.target_mtp if kind == "mtp" else alphabet.target)
+    head = target if kind == "mtp" else made(getattr(alphabet, kind))
+    draft = DraftOptions(kind, files={kind: str(head)})
+    options = EngineOptions(context=4096, threads=1, gpu_layers=0, draft=draft)
+    facts = head_facts(read_header(head))
+    assert facts is not None
+    loaded = load(target, options)
+    try:
+        opened = head_loading.load_head(facts, loaded, options, draft)
+        estimated, used = opened.footprint.buffers_bytes, opened.used_bytes
+        opened.close()
+        opened.close()
+        # Of windowed layers two masks are reckoned with, which is much beside a model this small.
+        assert used * 0.8 < estimated < used * 2
+        monkeypatch.setattr(head_loading, "free_memory", lambda _: Machine(free_ram=2**20))
+        with pytest.raises(NotEnoughMemoryError, match="are free; choose a smaller --context") as raised:
+            head_loading.load_head(facts, loaded, options, draft)
+        assert raised.value.exit_code == 5
+    finally:
+        loaded.close()

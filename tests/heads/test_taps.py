@@ -141,7 +141,7 @@ def test_each_row_is_copied_once(context: LlamaContext, monkeypatch: pytest.Monk
 
     tap = LayerTap(context, (0, 1, 2))
     context.decode(TOKENS, "none")
-    monkeypatch.setattr(features.np, "empty", counted)
+    monkeypatch.setattr(np, "empty", counted)
     rows = tap.rows(slice(0, 10))
     assert made == [rows.size]
     assert rows.base is None
