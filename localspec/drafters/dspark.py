@@ -49,6 +49,12 @@ class DSparkDrafter(DFlashDrafter):
         self._temperatures = Temperatures(block)
         self._asked: list[tuple[int, float]] = []
 
+    def begin(self, tokens: Sequence[int]) -> None:
+        """See `Drafter.begin`."""
+        super().begin(tokens)
+        # A draft whose step came to nothing is not held against another text.
+        self._asked.clear()
+
     def commit(self, outcome: Outcome) -> None:
         """See `Drafter.commit`; what was said tells how the tokens of a draft fared, verified or not."""
         super().commit(outcome)

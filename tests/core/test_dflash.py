@@ -258,6 +258,30 @@ def test_drafts_that_were_not_verified_calibrate_too() -> None:
     assert rig.drafter._temperatures.values[0] > 1.5
 
 
+def test_nothing_is_learnt_of_places_behind_a_wrong_one() -> None:
+    rig = Rig("dspark", wrong_at=9)
+    assert isinstance(rig.drafter, DSparkDrafter)
+    rig.session.prefill(PROMPT)
+    draft = rig.drafter.propose(rig.session.tokens, Budget(3))
+    # What another member of a cascade has drafted was right instead.
+    said = ((draft.tokens[0] + 1) % SIZE, draft.tokens[1])
+    rig.model.decode([rig.session.tokens[-1], said[0]], "all")
+    rig.drafter.commit(Outcome(said, 1, 1, (0, 1)))
+    first, second, *_ = rig.drafter._temperatures.values
+    assert first > 1
+    assert second == 1
+
+
+def test_a_draft_whose_step_came_to_nothing_teaches_nothing() -> None:
+    rig = Rig("dspark")
+    assert isinstance(rig.drafter, DSparkDrafter)
+    rig.session.prefill(PROMPT)
+    rig.drafter.propose(rig.session.tokens, Budget(3))
+    rig.session.prefill([9, 9, 9, 9])
+    rig.say(1, controller=Off())
+    assert rig.drafter._temperatures.values == (1.0,) * 6
+
+
 def test_a_draft_ends_behind_a_token_that_the_later_places_do_not_know_of() -> None:
     rig = Rig("dspark", wrong_at=9)
     rig.session.prefill(PROMPT)
