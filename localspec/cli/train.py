@@ -36,7 +36,7 @@ def eagle3(
         str, typer.Option("--target", "--model", metavar="NAME|PATH", help="The model that it drafts for.")
     ],
     tokens: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Tokens of texts to learn from at most.")
+        int | None, typer.Option(metavar="N", min=2000, help="Tokens of texts to learn from at most.")
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Your own prompts, in place of the model's questions.")
@@ -83,7 +83,8 @@ def eagle3(
     run = open_run(request, header)
     needed = estimate(request, header)
     check_room(needed, run.folder)
-    _ask(request, needed.disk_bytes, needed.memory_bytes, run.folder, goes_on=run.goes_on, yes=yes)
+    _ask(request, needed.disk_bytes, needed.memory_bytes, run=run, yes=yes)
+    run.begin()
     with _progress() as show:
         trial, head, judged = _work(request, run, show)
     name = _register(head, resolved, path)
@@ -111,19 +112,24 @@ def _questions(prompts: Path | None, from_history: bool) -> tuple[str, ...]:
         for task in tasks
         for prompt in task.prompts
     )
-    return tuple(one[-1] for one in asked if one)
+    questions = tuple(one[-1] for one in asked if one)
+    if tasks and not questions:
+        raise UsageError("There is no question among these prompts; give a file with some, or none.")
+    return questions
 
 
-def _ask(request: Request, disk: int, memory: int, folder: Path, *, goes_on: bool, yes: bool) -> None:
+def _ask(request: Request, disk: int, memory: int, *, run: Run, yes: bool) -> None:
     from localspec.models.disk import readable_size
 
-    begun = "It goes on where it was interrupted. " if goes_on else ""
+    begun = "It goes on where it was interrupted. " if run.goes_on else ""
+    if run.replaces:
+        begun = "What is there of an unfinished run is deleted. "
     typer.echo(
         f"A head for {request.name}: about {request.minutes:g} minutes, up to {readable_size(disk)} in "
-        f"{folder}, and about {readable_size(memory)} of memory. {begun}",
+        f"{run.folder}, and about {readable_size(memory)} of memory. {begun}",
         err=True,
     )
-    if yes or goes_on:
+    if yes or run.goes_on:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("Nobody is there to be asked; give --yes to begin.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,11 @@ from localspec.errors import NotEnoughMemoryError, StorageError
 from localspec.models.disk import readable_size
 from localspec.models.gguf import GGUFHeader, read_header
 from localspec.models.heads import highest_tap
-from localspec.train.state import Clock, Run, run_folder
+from localspec.train.state import CHECKPOINT, Clock, Run, run_folder
 from localspec.train.target import check_trainable
 
-PIECE = 64
-"""Texts that are kept together: an interrupt loses at most the piece at work."""
+PIECE, PIECE_S = 64, 60.0
+"""Texts that are kept together, and seconds they may take: an interrupt loses at most the piece at work."""
 MOST_TOKENS = 400_000
 FEWEST_TOKENS = 2_000
 """Below it there is too little to learn from."""
@@ -134,18 +135,15 @@ def check_room(found: Estimate, folder: Path) -> None:
 def open_run(request: Request, header: GGUFHeader) -> Run:
     """The run of a request, which goes on where it was left unless that was another one.
 
-    Raises:
-        StorageError: its folder cannot be used.
+    Nothing is written before its `begin`.
     """
-    folder = run_folder(request.name, "eagle3")
-    if request.fresh and folder.is_dir():
-        shutil.rmtree(folder, ignore_errors=True)
     stat = request.target.stat()
+    asked = hashlib.sha256("\0".join(request.questions).encode()).hexdigest()
     settings = {
         "target": str(request.target.absolute()), "bytes": stat.st_size, "tokenizer": header.fingerprint,
-        "questions": len(request.questions), "seed": request.seed,
+        "questions": asked, "seed": request.seed,
     }  # fmt: skip
-    return Run(folder, settings)
+    return Run(run_folder(request.name, "eagle3"), settings, fresh=request.fresh)
 
 
 class Course:
@@ -180,19 +178,22 @@ class Course:
         pieces, tokens = len(written), sum(len(piece.tokens) for piece in written)
         most = request.tokens or MOST_TOKENS
         clock = Clock(self._run, "texts", self._total * _TEXTS)
-        if tokens >= most or (clock.share >= 1 and tokens >= FEWEST_TOKENS):
+        # What a head in training drafts, and the scale of its inputs, come from all texts: no more then.
+        training = self._run.path(CHECKPOINT).is_file()
+        if training or tokens >= most or (clock.share >= 1 and tokens >= FEWEST_TOKENS):
             return tokens
         model = LlamaModel(request.target, gpu_layers=-1)
         writer = Writer(model, self.layers, request.threads, request.seed + pieces, request.questions)
         try:
             piece: list[Text] = []
+            saved = clock.seconds
             for text in writer.texts():
                 piece.append(text)
                 tokens += len(text.tokens)
                 enough = tokens >= most or (clock.share >= 1 and tokens >= FEWEST_TOKENS)
-                if len(piece) == PIECE or enough:
+                if len(piece) == PIECE or clock.seconds - saved > PIECE_S or enough:
                     save_lesson(self._run, pieces, piece)
-                    pieces, piece = pieces + 1, []
+                    pieces, piece, saved = pieces + 1, [], clock.seconds
                     clock.tick(save=True)
                 self._tell(f"{request.name} writes texts: {tokens} tokens", clock)
                 if enough:
@@ -225,8 +226,9 @@ class Course:
         chosen = lessons.chosen(self._header.vocabulary)
         head = Head(target, lessons.scale, chosen)
         trainer = Trainer(head, lessons, target.embeddings(), chosen, self._run)
-        spent = self._run.spent
-        left = self._total * (1 - _END) - spent.texts
+        # What was learnt after the last checkpoint is lost, and so is not counted.
+        self._run.spent.training = trainer.seconds
+        left = self._total * (1 - _END) - self._run.spent.texts
         clock = Clock(self._run, "training", max(left, 0.0))
         trainer.train(clock, lambda word: self._tell(f"training: {word}", clock))
         self._tell("judging by texts that were held out", clock)

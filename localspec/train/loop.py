@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from localspec.train.lessons import Batch, Lessons
 from localspec.train.network import Cache, Head
-from localspec.train.state import Clock, Run, write_whole
+from localspec.train.state import CHECKPOINT, Clock, Run, write_whole
 
 STEPS = 4
 """Draft steps that are judged."""
@@ -27,7 +27,6 @@ _SHARP = 1.3
 """The target's distribution is sharpened by so much: a draft is the likeliest token."""
 _STATE_WEIGHT, _LATER_WEIGHT = 0.3, 0.8
 _SAVE_S = 60.0
-_CHECKPOINT = "checkpoint.pt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,10 @@ class Trainer:
         embeddings: of all tokens, shape [vocabulary, width].
         chosen: tokens that it can draft, shape [drafted vocabulary].
         run: where checkpoints go.
+
+    Attributes:
+        steps: that were learnt so far, earlier starts included.
+        seconds: that they took, up to the newest checkpoint.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class Trainer:
             lr=_RATE,
             betas=(0.9, 0.95),
         )
-        self.steps = 0
+        self.steps, self.seconds = 0, 0.0
         self._load()
 
     def train(self, clock: Clock, show: Callable[[str], None]) -> None:
@@ -105,8 +108,9 @@ class Trainer:
                 show(f"step {self.steps}, loss {loss:.2f}")
                 clock.tick()
                 if clock.seconds - saved > _SAVE_S:
-                    saved = clock.seconds
+                    saved = self.seconds = clock.seconds
                     self.save()
+        self.seconds = clock.seconds
         self.save()
         clock.tick(save=True)
 
@@ -178,13 +182,14 @@ class Trainer:
             "head": self.head.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "steps": self.steps,
+            "seconds": self.seconds,
         }
-        write_whole(self._run.path(_CHECKPOINT), lambda path: torch.save(state, path))
+        write_whole(self._run.path(CHECKPOINT), lambda path: torch.save(state, path))
 
     def _load(self) -> None:
-        path = self._run.path(_CHECKPOINT)
+        path = self._run.path(CHECKPOINT)
         if path.is_file():
             state = torch.load(path, weights_only=True)
             self.head.load_state_dict(state["head"])
             self._optimizer.load_state_dict(state["optimizer"])
-            self.steps = state["steps"]
+            self.steps, self.seconds = state["steps"], state["seconds"]

@@ -16,6 +16,8 @@ from localspec.errors import StorageError
 from localspec.paths import data_dir
 
 Settings = dict[str, Any]
+CHECKPOINT = "checkpoint.pt"
+"""A head in training, in the folder of its run."""
 
 
 def run_folder(target: str, kind: str) -> Path:
@@ -31,9 +33,11 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        # PyTorch says RuntimeError where the disk is full.
         part.unlink(missing_ok=True)
-        raise StorageError(f"{path} cannot be written ({error.strerror}); free some space first.") from error
+        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise StorageError(f"{path} cannot be written ({why}); free some space first.") from error
 
 
 @dataclass(slots=True)
@@ -48,30 +52,34 @@ class Run:
     """A training run on the disk.
 
     Args:
-        folder: its folder, made where it is missing.
+        folder: its folder.
         settings: what a run that goes on must have been begun with.
+        fresh: begin anew, whatever is there.
 
-    Raises:
-        StorageError: the folder cannot be used.
+    Attributes:
+        goes_on: whether there is an unfinished run of these settings, which goes on.
+        replaces: whether there is one of others, which `begin` deletes.
     """
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: Settings, *, fresh: bool = False) -> None:
         self.folder = folder
         self.spent = Spent()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"{folder} cannot be made ({error.strerror}).") from error
+        self._settings = settings
         known = self._read("run.json")
-        self.goes_on = known is not None and known.get("settings") == settings
+        self.goes_on = known is not None and known.get("settings") == settings and not fresh
+        self.replaces = known is not None and not self.goes_on
         if self.goes_on and known is not None:
             self.spent = Spent(**known.get("spent", {}))
-        else:
-            for path in folder.iterdir():
+
+    def begin(self) -> None:
+        """Make the folder, and empty it of another run; raises `StorageError`."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for path in () if self.goes_on else self.folder.iterdir():
                 if path.is_file():
                     path.unlink()
-            self._settings = settings
-        self._settings = settings
+        except OSError as error:
+            raise StorageError(f"{self.folder} cannot be used ({error.strerror}).") from error
         self.save()
 
     def save(self) -> None:

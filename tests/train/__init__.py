@@ -1,0 +1,1 @@
+"""Training heads: on models that the tests write, and for a few steps."""

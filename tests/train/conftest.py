@@ -1,0 +1,10 @@
+"""Fixtures: small targets, and the command."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import localspec  # noqa: F401
+from tests.heads.conftest import made  # noqa: F401
+
+pytest.importorskip("torch")
