@@ -53,7 +53,10 @@ def state_bytes(header: GGUFHeader) -> tuple[int, ...]:
     recurrent = _recurrent_layers(header)
     # Where no layer is recurrent alone, each has a state beside its attention.
     everywhere = not any(recurrent)
-    return tuple(elements * 4 if here or everywhere else 0 for here in recurrent)
+    trunk = header.block_count - header.extra_layers
+    return tuple(
+        elements * 4 if here or (everywhere and layer < trunk) else 0 for layer, here in enumerate(recurrent)
+    )
 
 
 def is_recurrent(header: GGUFHeader) -> bool:
@@ -74,12 +77,16 @@ def snapshots(header: GGUFHeader) -> int:
 
 
 def _recurrent_layers(header: GGUFHeader) -> tuple[bool, ...]:
-    """For each layer whether it has a state in place of attention."""
+    """For each layer whether it has a state in place of attention; layers that only predict have none."""
+    trunk = header.block_count - header.extra_layers
+    named = header.metadata.get(f"{header.architecture}.attention.recurrent_layers")
+    if isinstance(named, tuple) and len(named) >= trunk:
+        return tuple(layer < trunk and bool(named[layer]) for layer in range(header.block_count))
     interval = _count(header, "full_attention_interval")
     if interval:
-        return tuple((layer + 1) % interval != 0 for layer in range(header.block_count))
+        return tuple(layer < trunk and (layer + 1) % interval != 0 for layer in range(header.block_count))
     heads = header.head_count_kv
-    return tuple(layer < len(heads) and heads[layer] == 0 for layer in range(header.block_count))
+    return tuple(layer < min(trunk, len(heads)) and heads[layer] == 0 for layer in range(header.block_count))
 
 
 def _sliding_layers(header: GGUFHeader) -> tuple[bool, ...]:

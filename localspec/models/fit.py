@@ -94,7 +94,14 @@ class Plan:
     advice: str
 
 
-def plan_pair(target: GGUFHeader, draft: GGUFHeader | None, options: EngineOptions, machine: Machine) -> Plan:
+def plan_pair(
+    target: GGUFHeader,
+    draft: GGUFHeader | None,
+    options: EngineOptions,
+    machine: Machine,
+    *,
+    prediction: bool = False,
+) -> Plan:
     """A plan that fits, the target's layers first on the GPU, then the draft model's.
 
     Args:
@@ -102,36 +109,48 @@ def plan_pair(target: GGUFHeader, draft: GGUFHeader | None, options: EngineOptio
         draft: header of its draft model; None plans the target alone.
         options: how they are to be loaded; a context that is not given is made as small as it must be.
         machine: what is free.
+        prediction: whether the target's prediction layers are read too.
 
     Raises:
         NotEnoughMemoryError: it does not fit; says what would.
         UsageError: a type of cache that ggml does not have.
     """
-    plan = propose_pair(target, draft, options, machine)
+    plan = propose_pair(target, draft, options, machine, prediction=prediction)
     if not plan.fits:
         raise NotEnoughMemoryError(plan.advice)
     return plan
 
 
 def propose_pair(
-    target: GGUFHeader, draft: GGUFHeader | None, options: EngineOptions, machine: Machine
+    target: GGUFHeader,
+    draft: GGUFHeader | None,
+    options: EngineOptions,
+    machine: Machine,
+    *,
+    prediction: bool = False,
 ) -> Plan:
     """As `plan_pair`, but what does not fit is a plan too, with `fits` False and advice.
 
     Raises:
         UsageError: a type of cache that ggml does not have.
     """
-    return _Planner(target, draft, options, machine).plan()
+    return _Planner(target, draft, options, machine, prediction).plan()
 
 
 class _Planner:
     def __init__(
-        self, target: GGUFHeader, draft: GGUFHeader | None, options: EngineOptions, machine: Machine
+        self,
+        target: GGUFHeader,
+        draft: GGUFHeader | None,
+        options: EngineOptions,
+        machine: Machine,
+        prediction: bool,
     ) -> None:
         self._target = ModelShape(target)
         self._draft = None if draft is None else ModelShape(draft)
         self._options = options
         self._machine = machine
+        self._prediction = prediction
 
     def plan(self) -> Plan:
         trained = self._target.header.context_length or DEFAULT_CONTEXT
@@ -153,6 +172,7 @@ class _Planner:
             flash_attention=options.flash_attention,
             repacked=machine.repacked,
             snapshots=snapshots(self._target.header),
+            prediction=self._prediction,
         )
         layers = self._layers(self._target, settings, machine.free_vram, options.gpu_layers)
         target = self._target.footprint(settings, layers, machine.gpus)
@@ -163,7 +183,7 @@ class _Planner:
             settings = replace(
                 settings, context=draft_context, batch=min(options.batch, draft_context), kv_type="f16"
             )
-            settings = replace(settings, output_rows=settings.sequences, snapshots=0)
+            settings = replace(settings, output_rows=settings.sequences, snapshots=0, prediction=False)
             left = machine.free_vram - target.gpu.total_bytes
             draft_layers = self._layers(self._draft, settings, left, options.draft.gpu_layers)
             draft = self._draft.footprint(settings, draft_layers, machine.gpus)
@@ -257,9 +277,8 @@ class _Planner:
         """Fewer layers on the GPU, where the user chose how many and fewer fit."""
         options = self._options
         chosen = replace(options, gpu_layers=None, draft=replace(options.draft, gpu_layers=None))
-        best = _Planner(
-            self._target.header, None if self._draft is None else self._draft.header, chosen, self._machine
-        )._at(plan.context)
+        draft = None if self._draft is None else self._draft.header
+        best = _Planner(self._target.header, draft, chosen, self._machine, self._prediction)._at(plan.context)
         if not best.fits:
             return
         if options.gpu_layers is not None and best.gpu_layers < plan.gpu_layers:

@@ -57,6 +57,7 @@ class Settings:
         sequences: sequences that share the cache.
         repacked: numbers of the tensor types that the CPU's kernels want laid out anew.
         snapshots: earlier recurrent states that are kept; passes are asked for one row more at most.
+        prediction: whether the layers that only predict further tokens are read too.
     """
 
     context: int
@@ -68,6 +69,7 @@ class Settings:
     sequences: int = MAX_LEAVES
     repacked: frozenset[int] = frozenset()
     snapshots: int = 0
+    prediction: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class ModelShape:
         self.layers = header.block_count
         self._widths, self._states = cache_widths(header), state_bytes(header)
         self._recurrent = is_recurrent(header)
-        used = self.layers - header.extra_layers
+        self._trunk = self.layers - header.extra_layers
         self._of_layer: list[list[tuple[int, int]]] = [[] for _ in range(self.layers)]
         self._input: list[int] = []
         self._output: list[tuple[int, int]] = []
@@ -188,7 +190,7 @@ class ModelShape:
         for name, (size, kind) in tensors.items():
             layer = _LAYER.match(name)
             if layer:
-                if int(layer[1]) < used:
+                if int(layer[1]) < self.layers:
                     self._of_layer[int(layer[1])].append((size, kind))
             elif name.split(".")[0] in _INPUT:
                 self._input.append(size)
@@ -211,7 +213,8 @@ class ModelShape:
         host, gpu = Sizes(weights_bytes=sum(self._input)), Sizes()
         for layer in range(self.layers):
             kept = int(self._widths[layer] * element * cells) + states * self._states[layer]
-            here = _weights(self._of_layer[layer], settings.repacked if layer < first else frozenset())
+            read = self._of_layer[layer] if layer < self._trunk or settings.prediction else []
+            here = _weights(read, settings.repacked if layer < first else frozenset())
             here += Sizes(kv_bytes=kept)
             if layer < first:
                 host += here

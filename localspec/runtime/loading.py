@@ -93,12 +93,12 @@ def load(
     own = header.extra_layers > 0 and _has_own_head(path, options.draft)
     draft = _draft_header(path if own else None, options)
     try:
-        plan = plan_pair(header, draft, options, free)
+        plan = plan_pair(header, draft, options, free, prediction=own)
     except NotEnoughMemoryError:
         if draft is None or options.needs_draft:
             raise
         # The draft model is loaded later, and will be told that there is no room for it.
-        plan = plan_pair(header, None, options, free)
+        plan = plan_pair(header, None, options, free, prediction=own)
     options = replace(options, context=plan.context)
     return _load(
         path,

@@ -15,12 +15,13 @@ from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
 from localspec.drafters.suffix import SuffixDrafter
 from localspec.errors import RollbackRefusedError
-from localspec.models.cache import snapshots
+from localspec.models.cache import snapshots, state_bytes
 from localspec.models.gguf import GGUFHeader, read_header
 from localspec.runtime.context import LlamaContext
+from localspec.runtime.library import taken_buffers
 from localspec.runtime.loading import LoadedModel, load
 from localspec.session import Session
-from localspec.types import Budget, Draft, EngineOptions, SamplingParams
+from localspec.types import Budget, Draft, DraftOptions, EngineOptions, SamplingParams
 from tests.heads import alphabet
 from tests.heads.making import Made
 from tests.heads.rigs import GREEDY, WARM, told
@@ -91,6 +92,24 @@ def test_states_are_kept_and_rows_bounded_by_them(loaded: LoadedModel, header: G
 
 def test_they_are_in_the_estimate_of_memory(loaded: LoadedModel, header: GGUFHeader) -> None:
     assert loaded.footprint.buffers_bytes == pytest.approx(loaded.used_bytes, rel=0.1)
+    # Prediction layers are read, and counted, where they are to draft.
+    draft = DraftOptions(spec="mtp", files={"mtp": str(header.path)})
+    predicting = load(header.path, replace(OPTIONS, draft=draft))
+    predicting.close()
+    more = predicting.footprint.buffers_bytes - loaded.footprint.buffers_bytes
+    assert more == pytest.approx(predicting.used_bytes - loaded.used_bytes, rel=0.02)
+    assert more > 100_000
+
+
+def test_as_much_of_the_states_as_llama_cpp_takes(header: GGUFHeader) -> None:
+    sizes, kept = state_bytes(header), snapshots(header)
+    loaded = load(header.path, OPTIONS)
+    try:
+        taken = [buffer.size_bytes for buffer in taken_buffers() if buffer.kind == "RS"]
+    finally:
+        loaded.close()
+    # llama.cpp reports hundredths of a MiB.
+    assert sum(taken) == pytest.approx((1 + kept) * sum(sizes), abs=2**20 / 100)
 
 
 def test_without_kept_states_there_is_no_roll_back(loaded: LoadedModel) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import NotEnoughMemoryError, UsageError
-from localspec.models.cache import cache_widths, is_recurrent, state_bytes
+from localspec.models.cache import cache_widths, is_recurrent, snapshots, state_bytes
 from localspec.models.fit import (
     GPU_RESERVE,
     SMALLEST_PAIR_CONTEXT,
@@ -97,6 +97,40 @@ def test_which_layers_keep_what():
     assert is_recurrent(hybrid)
     assert not is_recurrent(QWEN)
     assert sizes(hybrid, context=256).kv_bytes == 256 * 512 * 2 + 2 * elements * 4
+    predicting = header_of(shape, "x", full_attention_interval=2, nextn_predict_layers=2, **state)
+    assert state_bytes(predicting) == (elements * 4, 0, 0, 0), "layers that only predict have no state"
+    named = header_of(shape, "x", **{"attention.recurrent_layers": (False, True, True, False)}, **state)
+    assert state_bytes(named) == (0, elements * 4, elements * 4, 0)
+    everywhere = header_of(shape, "x", nextn_predict_layers=1, **state)
+    assert state_bytes(everywhere) == (elements * 4,) * 3 + (0,)
+
+
+def test_earlier_states_are_kept_where_llama_cpp_can_and_they_are_small():
+    state = {"ssm.inner_size": 512, "ssm.state_size": 16, "ssm.conv_kernel": 4, "ssm.group_count": 1}
+    keys = {"full_attention_interval": 2, **state}
+    known = header_of(Shape("qwen35", 4, 256, 4, 2, 64, 512, 1000), "x", **keys)
+    assert snapshots(header_of(Shape("falcon-h1", 4, 256, 4, 2, 64, 512, 1000), "x", **keys)) == 0
+    assert snapshots(QWEN) == 0
+    one = sum(state_bytes(known))
+    assert one > 0
+    for weights, kept in ((1, 1), (3 * 4 * one, 3), (10**12, 8)):
+        assert snapshots(replace(known, tensor_bytes=weights)) == kept
+    settings = Settings(256)
+    without = ModelShape(known).footprint(settings).host.kv_bytes
+    assert ModelShape(known).footprint(replace(settings, snapshots=5)).host.kv_bytes == without + 5 * one
+
+
+def test_prediction_layers_count_where_they_are_read():
+    header = header_of(Shape("llama", 4, 256, 4, 2, 64, 512, 1000), "x", nextn_predict_layers=1)
+    last = sum(size for name, size in header.tensor_sizes.items() if name.startswith("blk.3."))
+    assert last > 0
+    for layers in (0, 2, 5):
+        plain = ModelShape(header).footprint(Settings(256), layers)
+        read = ModelShape(header).footprint(Settings(256, prediction=True), layers)
+        assert read.total_bytes == plain.total_bytes + last
+    one = Machine(64 * GIB)
+    plans = [propose_pair(header, None, EngineOptions(), one, prediction=flag) for flag in (False, True)]
+    assert plans[1].target.total_bytes == plans[0].target.total_bytes + last
 
 
 def test_a_header_that_says_nothing_has_no_memory_to_speak_of(tmp_path: Path):
