@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,8 +61,7 @@ def save_lesson(run: Run, number: int, texts: Sequence[Text]) -> None:
         final=np.concatenate([text.final for text in texts]),
     )
     for name in _FIELDS:
-        array = getattr(lesson, name)
-        write_whole(lesson_path(run, number, name), lambda path, array=array: np.save(path, array))
+        write_whole(lesson_path(run, number, name), partial(np.save, arr=getattr(lesson, name)))
 
 
 def saved_lessons(run: Run) -> list[Lesson]:

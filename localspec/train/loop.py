@@ -135,7 +135,7 @@ class Trainer:
         steps = _LEARNT_STEPS if share > _SECOND_HALF else _LEARNT_STEPS - 1
         loss, _ = self._unrolled(batch, steps)
         self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_([one for one in self.head.parameters() if one.requires_grad], 1.0)
         self._optimizer.step()
         self.steps += 1

@@ -42,7 +42,7 @@ class Shape:
     rope_base: float
 
 
-class Norm(nn.Module):
+class Norm(nn.Module):  # type: ignore[misc]
     """Root mean square norm."""
 
     def __init__(self, weight: Tensor, epsilon: float) -> None:
@@ -66,7 +66,7 @@ Cache = list[tuple[Tensor, Tensor]]
 """Keys and values of each step of an unrolled draft, shape [texts, heads, tokens, width]."""
 
 
-class Head(nn.Module):
+class Head(nn.Module):  # type: ignore[misc]
     """The head.
 
     Its layer begins as the target's last one, which reads what the target's last layer reads; so it knows

@@ -85,7 +85,11 @@ class Run:
     def save(self) -> None:
         """Write how much time was spent."""
         text = json.dumps({"settings": self._settings, "spent": asdict(self.spent)})
-        write_whole(self.folder / "run.json", lambda path: path.write_text(text, encoding="utf-8") and None)
+
+        def write(path: Path) -> None:
+            path.write_text(text, encoding="utf-8")
+
+        write_whole(self.folder / "run.json", write)
 
     def remove(self) -> None:
         """Delete all of it: the head is made."""
