@@ -129,8 +129,8 @@ def test_draft_models_and_heads_are_told_what_a_gpu_would_give() -> None:
     [
         ("ngram", "ngram"),
         ("suffix:arctic", "suffix:arctic"),
-        ("eagle3:/home/someone/head.gguf", "eagle3:head.gguf"),
-        ("suffix+/home/someone/a+b.gguf", "suffix+a+b.gguf"),
+        ("eagle3:/srv/models/head.gguf", "eagle3:head.gguf"),
+        ("suffix+/srv/models/a+b.gguf", "suffix+a+b.gguf"),
         ("qwen3:0.6b", "qwen3:0.6b"),
     ],
 )
