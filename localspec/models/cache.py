@@ -39,6 +39,16 @@ def cache_widths(header: GGUFHeader) -> tuple[int, ...]:
     return tuple(widths)
 
 
+def prediction_widths(header: GGUFHeader) -> tuple[int, ...]:
+    """As `cache_widths`, for a context of the layers that only predict further tokens; zero for others."""
+    trunk, heads = header.block_count - header.extra_layers, header.head_count_kv
+    values = 0 if _count(header, "attention.key_length_mla") else header.value_length
+    return tuple(
+        (header.key_length + values) * heads[layer] if trunk <= layer < len(heads) else 0
+        for layer in range(header.block_count)
+    )
+
+
 def state_bytes(header: GGUFHeader) -> tuple[int, ...]:
     """Bytes of the recurrent state of one sequence, one number a layer; zeros for a model without."""
     inner, size = _count(header, "ssm.inner_size"), _count(header, "ssm.state_size")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from localspec.errors import LocalspecError, UsageError
-from localspec.models.cache import cache_widths, is_recurrent, state_bytes
+from localspec.models.cache import cache_widths, is_recurrent, prediction_widths, state_bytes
 from localspec.models.ggml_types import bytes_per_element
 from localspec.models.gguf import GGUFHeader, read_part
 from localspec.trees import MAX_LEAVES
@@ -196,6 +196,10 @@ class ModelShape:
                 self._input.append(size)
             else:
                 self._output.append((size, kind))
+        # A file of prediction layers alone says how many layers its target has, and keeps nothing for them.
+        self._only_predicts = header.extra_layers > 0 and not any(self._of_layer[: self._trunk])
+        if self._only_predicts:
+            self._widths, self._states = prediction_widths(header), (0,) * self.layers
         # Without a matrix of its own the output uses the token table.
         self._tied = None if "output.weight" in tensors else tensors.get("token_embd.weight")
 
@@ -211,10 +215,11 @@ class ModelShape:
         sequences = 1 if self._recurrent else settings.sequences
         states = sequences * (1 + settings.snapshots)
         host, gpu = Sizes(weights_bytes=sum(self._input)), Sizes()
+        read = self.layers if settings.prediction or self._only_predicts else self._trunk
         for layer in range(self.layers):
             kept = int(self._widths[layer] * element * cells) + states * self._states[layer]
-            read = self._of_layer[layer] if layer < self._trunk or settings.prediction else []
-            here = _weights(read, settings.repacked if layer < first else frozenset())
+            tensors = self._of_layer[layer] if layer < read else []
+            here = _weights(tensors, settings.repacked if layer < first else frozenset())
             here += Sizes(kv_bytes=kept)
             if layer < first:
                 host += here

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,7 +75,7 @@ class WrongAfter:
     def close(self) -> None:
         pass
 
-    def propose(self, tokens: list[int], budget: Budget) -> Draft:
+    def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         right = self._random.randint(0, budget.tokens)
         ahead = self._said[len(tokens) : len(tokens) + budget.tokens]
         return Draft.chain([token if place < right else 65 for place, token in enumerate(ahead)])

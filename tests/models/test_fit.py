@@ -128,6 +128,12 @@ def test_prediction_layers_count_where_they_are_read():
         plain = ModelShape(header).footprint(Settings(256), layers)
         read = ModelShape(header).footprint(Settings(256, prediction=True), layers)
         assert read.total_bytes == plain.total_bytes + last
+    # A file of such layers alone names all layers of its target.
+    alone = {name: size for name, size in header.tensor_sizes.items() if not name.startswith("blk.")}
+    alone |= {name: size for name, size in header.tensor_sizes.items() if name.startswith("blk.3.")}
+    beside = sizes(replace(header, tensor_sizes=alone), context=256)
+    assert beside.weights_bytes == sum(alone.values())
+    assert beside.kv_bytes == 256 * 256 * 2
     one = Machine(64 * GIB)
     plans = [propose_pair(header, None, EngineOptions(), one, prediction=flag) for flag in (False, True)]
     assert plans[1].target.total_bytes == plans[0].target.total_bytes + last
