@@ -21,6 +21,8 @@ class NormedStates:
         self._context = context
         self.width: int = lib().llama_model_n_embd_out(context.model.handle)
         lib().llama_set_embeddings(context.handle, True)
+        # llama.cpp counts every row as wanted then, and ends the process over more than it has room for.
+        self._most, context.max_batch = context.max_batch, context.max_rows
 
     def rows(self, count: int) -> NDArray[np.float32]:
         """Those of the newest pass, a copy of shape [count, width].
@@ -42,3 +44,4 @@ class NormedStates:
         """Have them no longer kept."""
         if not self._context.closed:
             lib().llama_set_embeddings(self._context.handle, False)
+            self._context.max_batch = self._most
