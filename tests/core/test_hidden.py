@@ -150,6 +150,50 @@ def test_closed_it_has_forgotten_the_text_and_can_begin_another(kind: type[Plain
 
 
 @KINDS
+def test_a_prompt_that_parts_from_the_text_is_read_from_where_a_pair_holds(kind: type[Plainly]) -> None:
+    model, drafter, session = made(kind)
+    session.prefill([5, 6, 7, 8] * 5)
+    say(session, 10)
+    other = [*session.tokens[:15], 9, 9, 10, 9]
+    passes = len(model.passes)
+    session.prefill(other)
+    # The state before the first other token went in with the token that stood there.
+    assert sum(model.passes[passes:]) == len(other) - 1 - 15 + drafter._lag
+    assert drafter._first == 0
+    say(session, 6)
+
+
+@KINDS
+def test_another_text_leaves_nothing_of_the_first(kind: type[Plainly]) -> None:
+    model, drafter, _ = made(kind)
+    model.decode([5, 6, 7, 8], "none")
+    drafter.observe(0, [5, 6, 7, 8])
+    drafter.begin([5, 6, 7, 8, 9])
+    assert len(drafter.propose([5, 6, 7, 8, 9], Budget(2))) == 2
+    drafter.begin([5, 4, 4, 4, 4])
+    assert drafter.propose([5, 4, 4, 4, 4], Budget(2)) is EMPTY_DRAFT
+    drafter.begin([4, 4, 4, 4, 4])
+    assert drafter.holds([5, 6, 7, 8]) == 0
+
+
+@KINDS
+def test_what_is_read_otherwise_from_a_place_on_does_not_mix_with_what_stood_there(
+    kind: type[Plainly],
+) -> None:
+    model, drafter, _ = made(kind)
+    model.decode([5, 6, 7, 8], "none")
+    drafter.observe(0, [5, 6, 7, 8])
+    drafter.begin([5, 6, 7, 8, 9])
+    drafter.propose([5, 6, 7, 8, 9], Budget(2))
+    model.keep(2)
+    model.decode([4, 4], "none")
+    drafter.observe(2, [4, 4])
+    drafter.begin([5, 6, 4, 4, 9])
+    # The assertions are in `propose`: a pair of the place 1 would hold the token that stood at 2.
+    assert len(drafter.propose([5, 6, 4, 4, 9], Budget(2))) == 2
+
+
+@KINDS
 @settings(max_examples=150, deadline=None)
 @given(happenings=HAPPENINGS)
 def test_whatever_happens_drafts_are_made_from_the_text_alone(
