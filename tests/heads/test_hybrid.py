@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +15,16 @@ from localspec.drafters.base import Drafter
 from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
 from localspec.drafters.suffix import SuffixDrafter
+from localspec.engine import Engine
 from localspec.errors import RollbackRefusedError
+from localspec.messages import Event, Generate, Step
 from localspec.models.cache import snapshots, state_bytes
 from localspec.models.gguf import GGUFHeader, read_header
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.library import taken_buffers
 from localspec.runtime.loading import LoadedModel, load
 from localspec.session import Session
-from localspec.types import Budget, Draft, DraftOptions, EngineOptions, SamplingParams
+from localspec.types import Budget, ChatMessage, Draft, DraftOptions, EngineOptions, SamplingParams
 from tests.heads import alphabet
 from tests.heads.making import Made
 from tests.heads.rigs import GREEDY, WARM, told
@@ -206,3 +209,32 @@ def test_a_later_prompt_is_read_as_far_as_it_has_to_be(loaded: LoadedModel) -> N
     # What goes on from all that was said is not read anew.
     prompt = [*session.tokens, *TEXT[:5]]
     assert session.prefill(prompt).cached == len(session.tokens) - 6
+
+
+def spoken(engine: Engine) -> tuple[tuple[int, ...], int]:
+    """A reply of the engine's, and how many of its tokens had been drafted."""
+    events: list[Event] = []
+    request = Generate(1, (ChatMessage("user", "abc" * 20),), None, GREEDY, 60, ignore_eos=True)
+    tokens = engine.generate(request, events.append).reply.token_ids
+    return tokens, sum(event.stats.accepted for event in events if isinstance(event, Step))
+
+
+def test_the_engine_drafts_with_it_and_says_so(header: GGUFHeader, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = replace(OPTIONS, draft=DraftOptions("ngram", policy="fixed:4"))
+    with closing(Engine(header.path, "hybrid", options)) as engine:
+        assert engine.info.can_trim
+        assert engine.info.speculation
+        plain, _ = spoken(engine)
+        engine.set_speculation(False)
+        assert spoken(engine) == (plain, 0)
+        engine.set_speculation(True)
+        again, accepted = spoken(engine)
+        assert again == plain
+        assert accepted > 5
+    # As with an architecture whose states llama.cpp keeps none of.
+    monkeypatch.setattr("localspec.runtime.loading.snapshots", lambda _header: 0)
+    with closing(Engine(header.path, "hybrid", options)) as engine:
+        assert not engine.info.can_trim
+        assert not engine.info.speculation
+        assert "cannot be rolled back" in engine.info.speculation_reason
+        assert spoken(engine) == (plain, 0)
