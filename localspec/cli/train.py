@@ -63,7 +63,6 @@ def eagle3(
         raise UsageError("--minutes has to be more than 0; 40 are enough for a small model.")
     from localspec.model_choice import resolve
     from localspec.model_files import file_of
-    from localspec.runtime.cores import physical_cores
     from localspec.train.course import Request, check, check_room, estimate, open_run
 
     questions = _questions(prompts, from_history)
@@ -73,7 +72,7 @@ def eagle3(
         name=resolved.name if resolved.entry is not None else path.stem,
         target=path,
         minutes=minutes,
-        threads=threads or physical_cores(),
+        threads=threads,
         tokens=tokens,
         questions=questions,
         output=output,

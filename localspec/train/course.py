@@ -36,7 +36,7 @@ class Request:
         target: its file.
         minutes: for all of it.
         tokens: of texts at most; None: as many as there is time for.
-        threads: of the CPU.
+        threads: of the CPU; None: as many as there are cores, fewer while other programs compute.
         questions: the user's own, in place of the target's; empty for none.
         output: the head's file; None: beside the run.
         fresh: begin anew where there is an unfinished run.
@@ -46,7 +46,7 @@ class Request:
     name: str
     target: Path
     minutes: float
-    threads: int
+    threads: int | None
     tokens: int | None = None
     questions: tuple[str, ...] = ()
     output: Path | None = None
@@ -211,6 +211,7 @@ class Course:
         """
         import torch
 
+        from localspec.runtime.cores import physical_cores
         from localspec.train.export import export
         from localspec.train.features import saved_lessons
         from localspec.train.lessons import Lessons
@@ -219,7 +220,7 @@ class Course:
         from localspec.train.state import write_whole
         from localspec.train.target import TargetWeights
 
-        torch.set_num_threads(self._request.threads)
+        torch.set_num_threads(self._request.threads or physical_cores())
         torch.manual_seed(self._request.seed)
         lessons = Lessons(saved_lessons(self._run))
         target = TargetWeights(self._request.target, self._header)

@@ -104,7 +104,7 @@ class Trial:
 
 
 def try_out(
-    target: Path, head: Path, threads: int, show: Callable[[float, str], None] | None = None
+    target: Path, head: Path, threads: int | None, show: Callable[[float, str], None] | None = None
 ) -> Trial:
     """Have a head draft greedily, three tokens a step, on one prompt of each of the bench's tasks.
 

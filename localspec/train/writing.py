@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from localspec import known_text
 from localspec.chat.template import ChatTemplate
 from localspec.runtime.context import Batch, LlamaContext
+from localspec.runtime.cores import physical_cores
 from localspec.runtime.features import LayerTap
 from localspec.runtime.model import LlamaModel
 from localspec.runtime.states import NormedStates
@@ -98,17 +99,28 @@ class Writer:
     Args:
         model: the target.
         layers: whose inputs are kept.
-        threads: CPU threads.
+        threads: CPU threads; None: as many of the cores as other programs leave.
         seed: of all that is drawn.
         given: questions of the user's, which take the place of the target's own; empty for none.
     """
 
     def __init__(
-        self, model: LlamaModel, layers: Sequence[int], threads: int, seed: int, given: Sequence[str] = ()
+        self,
+        model: LlamaModel,
+        layers: Sequence[int],
+        threads: int | None,
+        seed: int,
+        given: Sequence[str] = (),
     ) -> None:
         self._model = model
         self._context = LlamaContext(
-            model, capacity=LONGEST, batch=LONGEST, threads=threads, sequences=AT_ONCE, unified=False
+            model,
+            capacity=LONGEST,
+            batch=LONGEST,
+            threads=threads,
+            cores=physical_cores(),
+            sequences=AT_ONCE,
+            unified=False,
         )
         self._tap, self._final = LayerTap(self._context, layers), NormedStates(self._context)
         self._kept = [_Kept(self._tap.width, self._final.width) for _ in range(AT_ONCE)]
