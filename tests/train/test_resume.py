@@ -215,7 +215,9 @@ def test_ctrl_c_says_130_and_the_same_command_goes_on(
         if process.poll() is None:
             process.kill()
             process.wait()
-    assert process.returncode == 130, err
+    # Python ends itself by the signal where Ctrl+C fell into an `exec` of text, as packages do while they are
+    # imported; shells say 130 of that too.
+    assert process.returncode in (130, -signal.SIGINT), err
     assert out == ""
     assert "Traceback" not in err
     assert folder.is_dir()
