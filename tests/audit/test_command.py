@@ -59,7 +59,7 @@ def call(*args: str) -> Result:
 def loaded(monkeypatch: pytest.MonkeyPatch, tiny: Path) -> Loaded:
     """A sound model in place of the file; its `context` may be replaced."""
     standing = Loaded(ScriptedModel(order=2, spread=3.0))
-    monkeypatch.setattr("localspec.bench.files.load_file", lambda path, settings: (standing, 0.0))
+    monkeypatch.setattr("localspec.bench.files.load_file", lambda path, settings, own: (standing, 0.0))
     return standing
 
 
