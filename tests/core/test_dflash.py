@@ -56,17 +56,17 @@ class Rig:
         self.model = TappedModel(order=1, spread=4.0)
         self.tap = ScriptedTap(self.model)
         anchor = kind == "dspark"
-        self.head = ScriptedHead(answer(anchor, wrong_at), sure)  # type: ignore[arg-type]
+        self.head = ScriptedHead(answer(anchor, wrong_at), sure)
         common = {"vocabulary": SIZE, "greedy": GreedyDrawing(), "block": block, "mask": MASK}
         if kind == "dflash":
-            self.drafter: DFlashDrafter = DFlashDrafter(self.head, self.tap, **common)  # type: ignore[arg-type]
+            self.drafter: DFlashDrafter = DFlashDrafter(self.head, self.tap, **common)
         else:
             self.drafter = DSparkDrafter(
                 self.head,
                 self.tap,
                 from_anchor=anchor,
                 has_confidence=confident,
-                **common,  # type: ignore[arg-type]
+                **common,
             )
         self.session = Session(
             self.model, self.model, drafter=self.drafter, controller=FixedLength(block), verifier=None

@@ -84,7 +84,7 @@ def test_a_reply_is_drafted_from_the_states_of_its_text(kind: type[Plainly]) -> 
     say(session, 60)
     assert drafter.drafts > 20
     # Every state was copied once.
-    assert drafter._tap.copied == model.length  # type: ignore[attr-defined]
+    assert drafter._tap.copied == model.length
 
 
 @KINDS

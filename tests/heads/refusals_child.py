@@ -51,7 +51,7 @@ class World:
         """A further head on the same weights, of another shape or with other settings."""
         settings = {"capacity": CAPACITY, **{k: v for k, v in changes.items() if k in _SETTINGS}}
         shape = {k: v for k, v in changes.items() if k not in _SETTINGS}
-        return LlamaHead(self.model, self.context, shape_of(self.kind, **shape), **settings)  # type: ignore[arg-type]
+        return LlamaHead(self.model, self.context, shape_of(self.kind, **shape), **settings)
 
 
 _SETTINGS = ("capacity", "sequences")
@@ -63,7 +63,7 @@ def shape_of(kind: Kind, **changes: object) -> HeadShape:
     """What the heads of the tests are."""
     blocks = kind in ("dflash", "dspark")
     facts = {"width": WIDTH, "features": FEATURES[kind], "causal": not blocks, "block": BLOCK * blocks}
-    return HeadShape(kind, **{**facts, **changes})  # type: ignore[arg-type]
+    return HeadShape(kind, **{**facts, **changes})
 
 
 def states(rows: int, width: int = WIDTH) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -260,7 +260,7 @@ def cases(kind: Kind) -> dict[str, Case]:
 
 def main() -> None:
     """Arguments: the kind, the target's file, the head's."""
-    kind: Kind = sys.argv[1]  # type: ignore[assignment]
+    kind: Kind = sys.argv[1]
     target = LlamaModel(Path(sys.argv[2]), gpu_layers=0, with_prediction=kind == "mtp")
     context = LlamaContext(target, capacity=CAPACITY, batch=192, threads=1)
     model = target if kind == "mtp" else LlamaModel(Path(sys.argv[3]), gpu_layers=0)

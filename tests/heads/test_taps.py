@@ -116,7 +116,7 @@ def test_final_states_are_those_of_all_tokens(made: Made, outputs: str) -> None:
     model = LlamaModel(made(alphabet.target_mtp), gpu_layers=0, with_prediction=True)
     context = LlamaContext(model, capacity=256, batch=64, threads=1, kv_type="f32")
     tap = FinalTap(context)
-    context.decode(TOKENS, outputs)  # type: ignore[arg-type]
+    context.decode(TOKENS, outputs)
     whole = tap.rows(slice(None))
     assert whole.shape == (40, tap.width)
     assert np.abs(whole).sum(axis=1).all()

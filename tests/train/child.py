@@ -38,7 +38,7 @@ def main() -> None:
     target, output = Path(sys.argv[1]), Path(sys.argv[2])
     course.PIECE = 4
     loop._SAVE_S = 5.0
-    course.Clock = Ticks  # type: ignore[misc]
+    course.Clock = Ticks
     request = request_for(target, output, float(sys.argv[3]))
     header = check(request)
     run = open_run(request, header)
