@@ -17,7 +17,7 @@ from localspec.train.target import check_trainable
 
 PIECE, PIECE_S = 64, 60.0
 """Texts that are kept together, and seconds they may take: an interrupt loses at most the piece at work."""
-MOST_TOKENS = 400_000
+MOST_TOKENS = 600_000
 FEWEST_TOKENS = 2_000
 """Below it there is too little to learn from."""
 _TEXTS, _END = 0.4, 0.06
@@ -96,14 +96,17 @@ def check(request: Request) -> GGUFHeader:
 
 def estimate(request: Request, header: GGUFHeader) -> Estimate:
     """What it will take; the numbers are upper bounds, but for the memory, which is about right."""
+    from localspec.train.widening import copy_bytes
+
     width = header.embedding_length
     wanted = request.tokens or MOST_TOKENS
     writing = _TOKENS_A_SECOND / max(header.tensor_bytes, 1) * 100
     tokens = int(min(wanted, max(FEWEST_TOKENS, request.minutes * 60 * _TEXTS * writing)))
-    disk = tokens * 4 * width * _HALF
+    copy = copy_bytes(header)
+    disk = tokens * 4 * width * _HALF + copy
     weights = 8192 * width + 16 * width * width + 3 * width * header_inner(header)
     # Embeddings of all tokens, the head's weights, and for each of these a gradient and two moments.
-    memory = header.tensor_bytes + 4 * (header.vocabulary * width * 2 + 4 * weights) + 1_200_000_000
+    memory = header.tensor_bytes + copy + 4 * (header.vocabulary * width * 2 + 4 * weights) + 1_200_000_000
     return Estimate(tokens, disk + 64_000_000, memory)
 
 
@@ -171,6 +174,7 @@ class Course:
         """
         from localspec.runtime.model import LlamaModel
         from localspec.train.features import save_lesson, saved_lessons
+        from localspec.train.widening import file_to_write_with
         from localspec.train.writing import Text, Writer
 
         request = self._request
@@ -182,7 +186,9 @@ class Course:
         training = self._run.path(CHECKPOINT).is_file()
         if training or tokens >= most or (clock.share >= 1 and tokens >= FEWEST_TOKENS):
             return tokens
-        model = LlamaModel(request.target, gpu_layers=-1)
+        self._tell("making ready to write", clock)
+        path = file_to_write_with(request.target, self._header, self._run, request.threads)
+        model = LlamaModel(path, gpu_layers=-1)
         writer = Writer(model, self.layers, request.threads, request.seed + pieces, request.questions)
         try:
             piece: list[Text] = []

@@ -31,9 +31,9 @@ _QUESTION, _ANSWER, _SHORTEST_QUESTION = 160, 320, 6
 _ROOM = 64
 """Tokens that are left for an answer at least."""
 _TOP = 64
-_OWN = 0.4
+_OWN = 0.3
 """Share of the questions that the target asks itself."""
-_LATER = 0.6
+_LATER = 0.7
 """Share of the others that are about what was written before."""
 _GREEDY = 2 / 3
 """Share of the answers that are the likeliest ones; others are drawn at `_WARM`, as chats are."""

@@ -20,4 +20,4 @@ def run_in_terminal(command: Sequence[str], environment: Mapping[str, str]) -> t
     except OSError:
         pass  # Linux reports the closed other end of a terminal as an error.
     os.close(leader)
-    return child.wait(timeout=30), written.decode()
+    return child.wait(timeout=60), written.decode()

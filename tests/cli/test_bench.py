@@ -120,7 +120,7 @@ def a_bench(model: Path, target: Path, *options: str) -> Iterator[subprocess.Pop
 
 
 def wait_for(running: subprocess.Popen[bytes], what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not what():
         assert time.monotonic() < deadline
         assert running.poll() is None

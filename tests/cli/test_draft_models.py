@@ -130,7 +130,7 @@ def test_an_audit_of_a_draft_model(localspec: Command, smollm2_path: Path, tmp_p
     from localspec.runtime.quantize import requantize
 
     draft = tmp_path / "draft.Q2_K.gguf"
-    requantize(smollm2_path, draft, "Q2_K", threads=2)
+    requantize(smollm2_path, draft, "Q2_K", threads=1)
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "Say hello to the sea."}\n', encoding="utf-8")
     options = ("--prompts", str(prompts), "-n", "12", "--threads", "1", "--context", "256", "--json")

@@ -48,7 +48,7 @@ class Talk:
     def type(self, text: str) -> None:
         os.write(self.leader, text.encode())
 
-    def wait_for(self, text: str, times: int = 1, seconds: float = 20) -> None:
+    def wait_for(self, text: str, times: int = 1, seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while self.written.count(text) < times:
             assert time.monotonic() < deadline, f"waited for {text!r}:\n{self.written}"
@@ -61,7 +61,7 @@ class Talk:
             self.written += os.read(self.leader, 65536).decode()
 
     def ended(self) -> int:
-        code = self.child.wait(timeout=20)
+        code = self.child.wait(timeout=60)
         self.read()
         return code
 

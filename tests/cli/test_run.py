@@ -302,7 +302,7 @@ def test_ctrl_c_keeps_the_text_and_exits_130(tiny_gguf: Path) -> None:
     assert child.stdout is not None
     assert child.stdout.read(7) == b"on and "
     child.send_signal(signal.SIGINT)
-    rest, errors = child.communicate(timeout=20)
+    rest, errors = child.communicate(timeout=60)
     assert child.returncode == 130
     text = b"on and " + rest
     assert text == b"on and " * text.count(b"on and ") + b"\n"
@@ -314,7 +314,7 @@ def test_ctrl_c_with_json_prints_what_there_is(tiny_gguf: Path, tmp_path: Path) 
     child = start("endless", "--model", str(tiny_gguf), "--json", "--record", str(record))
     wait_until(lambda: record.exists() and record.read_bytes().count(b"\n") > 1)
     child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=20)
+    out, _ = child.communicate(timeout=60)
     assert child.returncode == 130
     assert json.loads(out)["finish_reason"] == "cancelled"
 
@@ -327,7 +327,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_engine(tiny_gguf: Path) -> None:
     time.sleep(0.2)
     assert child.poll() is None
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=5)
+    child.communicate(timeout=60)
     assert child.returncode == 130
 
 
@@ -337,7 +337,7 @@ def test_ctrl_c_while_loading_exits_130(tiny_gguf: Path, tmp_path: Path) -> None
     wait_until(record.exists)
     time.sleep(0.2)
     child.send_signal(signal.SIGINT)
-    out, errors = child.communicate(timeout=5)
+    out, errors = child.communicate(timeout=60)
     assert (child.returncode, out, errors) == (130, b"", b"")
 
 
@@ -346,7 +346,7 @@ def test_sigterm_ends_engine_and_command(tiny_gguf: Path) -> None:
     assert child.stdout is not None
     child.stdout.read(7)
     child.terminate()
-    child.communicate(timeout=5)
+    child.communicate(timeout=60)
     assert child.returncode == 143
 
 
@@ -357,7 +357,7 @@ def test_a_closed_pipe_is_no_drama(tiny_gguf: Path) -> None:
     child.stdout.close()
     assert child.stderr is not None
     assert child.stderr.read() == b""
-    assert child.wait(timeout=20) == 1
+    assert child.wait(timeout=60) == 1
     child.stderr.close()
 
 
@@ -367,7 +367,7 @@ def one_sentence(done: subprocess.CompletedProcess[bytes]) -> str:
     return lines[0]
 
 
-def wait_until(true: Any, seconds: float = 20) -> None:
+def wait_until(true: Any, seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline

@@ -92,7 +92,7 @@ def test_ctrl_c_ends_the_reply_and_the_engine(options: list[str]) -> None:
     child = started(options)
     engine = psutil.Process(child.pid).children()
     child.send_signal(signal.SIGINT)
-    rest, errors = child.communicate(timeout=20)
+    rest, errors = child.communicate(timeout=60)
     assert (child.returncode, errors) == (130, b"")
     assert rest.endswith(b"\n")
     assert engine
@@ -103,7 +103,7 @@ def test_a_killed_engine_is_one_sentence(options: list[str]) -> None:
     child = started(options)
     for process in psutil.Process(child.pid).children():
         os.kill(process.pid, signal.SIGKILL)
-    _, errors = child.communicate(timeout=20)
+    _, errors = child.communicate(timeout=60)
     assert child.returncode == 1
     assert errors.count(b"\n") == 1
     assert b"SIGKILL" in errors

@@ -90,5 +90,5 @@ def test_an_ignored_signal_stays_ignored(tiny_gguf: Path, number: signal.Signals
     time.sleep(0.3)
     assert child.poll() is None
     child.terminate()
-    child.communicate(timeout=20)
+    child.communicate(timeout=60)
     assert child.returncode == 143

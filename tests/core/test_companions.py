@@ -89,7 +89,7 @@ def test_the_engine_drafts_with_one_and_says_why_another_does_not(smollm2_path: 
     replies = []
     for companions in ({"twin": str(twin)}, {"gone": str(tmp_path / "gone.gguf")}):
         draft = DraftOptions("auto", policy="fixed:3", companions=companions)
-        engine = Engine(smollm2_path, "smollm2", EngineOptions(context=512, threads=2, draft=draft))
+        engine = Engine(smollm2_path, "smollm2", EngineOptions(context=512, threads=1, draft=draft))
         try:
             seen: list[Event] = []
             request = Generate(1, prompt=QUESTION, sampling=SamplingParams(temperature=0), max_tokens=24)

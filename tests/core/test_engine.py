@@ -50,7 +50,7 @@ def user(text: str) -> ChatMessage:
 
 @pytest.fixture(scope="module")
 def engine(smollm2_path: Path) -> Iterator[Engine]:
-    engine = Engine(smollm2_path, "smollm2", EngineOptions(context=1024, threads=2))
+    engine = Engine(smollm2_path, "smollm2", EngineOptions(context=1024, threads=1))
     yield engine
     engine.close()
 
@@ -63,7 +63,7 @@ def client(tmp_path: Path) -> Iterator[EngineClient]:
     client.close()
 
 
-def until(client: EngineClient, kind: type[Event], seconds: float = 60) -> list[Event]:
+def until(client: EngineClient, kind: type[Event], seconds: float = 180) -> list[Event]:
     """Events up to the first one of `kind`; fails on silence."""
     seen: list[Event] = []
     for event in client.events(timeout=seconds):
@@ -130,7 +130,7 @@ def test_ignored_eos_goes_on_to_max_tokens(engine: Engine):
 
 
 def test_a_full_context_drops_the_oldest_turns_and_says_so(smollm2_path: Path):
-    engine = Engine(smollm2_path, "smollm2", EngineOptions(context=256, threads=2))
+    engine = Engine(smollm2_path, "smollm2", EngineOptions(context=256, threads=1))
     try:
         turns: list[ChatMessage] = []
         notes: list[str] = []
@@ -203,7 +203,7 @@ def test_bad_options_are_refused(smollm2_path: Path, engine: Engine):
 
 
 def test_a_process_loads_answers_toggles_and_cancels(client: EngineClient, smollm2_path: Path):
-    options = EngineOptions(context=2048, threads=2)
+    options = EngineOptions(context=2048, threads=1)
     client.send(Load(str(smollm2_path), "smollm2", options))
     opening = until(client, Loaded)
     assert isinstance(opening[0], Hello)
@@ -255,7 +255,7 @@ def test_an_unreadable_command_is_answered(client: EngineClient):
 
 
 def test_a_killed_process_is_reported_and_starts_again(client: EngineClient, smollm2_path: Path):
-    load = Load(str(smollm2_path), "smollm2", EngineOptions(context=1024, threads=2))
+    load = Load(str(smollm2_path), "smollm2", EngineOptions(context=1024, threads=1))
     client.send(load, Generate(1, (user("Tell a long story."),), None, GREEDY, ignore_eos=True))
     until(client, Step)
     assert client.pid is not None
@@ -291,5 +291,5 @@ def test_the_process_ends_when_its_client_is_gone(smollm2_path: Path, tmp_path: 
     assert process is not None
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=60) == 0
     client.close()

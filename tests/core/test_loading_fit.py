@@ -87,7 +87,7 @@ def test_compute_buffers_are_those_of_llama_cpp(shape: Shape, tmp_path: Path):
 @pytest.mark.model
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_a_real_load_takes_what_was_estimated(smollm2_path: Path, context: int):
-    loaded = load(smollm2_path, EngineOptions(context=context, threads=2))
+    loaded = load(smollm2_path, EngineOptions(context=context, threads=1))
     try:
         info = describe(loaded, "smollm2", draft="none", speculation=False, reason="")
         assert info.memory_used > 100e6
@@ -127,7 +127,7 @@ def test_types_that_this_cpu_wants_laid_out_anew(tmp_path: Path):
 
 @pytest.fixture
 def target(smollm2_path: Path) -> Iterator[LoadedModel]:
-    loaded = load(smollm2_path, EngineOptions(context=512, threads=2))
+    loaded = load(smollm2_path, EngineOptions(context=512, threads=1))
     yield loaded
     loaded.close()
 
@@ -136,7 +136,7 @@ def target(smollm2_path: Path) -> Iterator[LoadedModel]:
 def test_a_draft_model_has_its_own_estimate_and_no_note_without_a_gpu(
     target: LoadedModel, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    options = EngineOptions(context=512, threads=2)
+    options = EngineOptions(context=512, threads=1)
     draft = load_draft(smollm2_path, options, target, DraftOptions(window=256))
     try:
         assert draft.context.capacity == 256
@@ -159,7 +159,7 @@ def test_no_memory_for_a_draft_model(
 ):
     monkeypatch.setattr(loading, "free_memory", lambda beside=None: Machine(50 * 2**20))
     with pytest.raises(NotEnoughMemoryError, match=r"needs 0\.2 GiB beside the model and 0\.0 GiB"):
-        load_draft(smollm2_path, EngineOptions(threads=2), target, DraftOptions())
+        load_draft(smollm2_path, EngineOptions(threads=1), target, DraftOptions())
 
 
 @pytest.mark.model
@@ -168,7 +168,7 @@ def test_a_pair_that_does_not_fit_is_refused_before_anything_is_read(
 ):
     monkeypatch.setattr(loading, "free_memory", lambda beside=None: Machine(GIB // 4))
     draft = DraftOptions(spec="other", files={"other": str(smollm2_path)})
-    options = EngineOptions(context=512, threads=2, draft=draft)
+    options = EngineOptions(context=512, threads=1, draft=draft)
     with pytest.raises(NotEnoughMemoryError, match=r"with the draft model .* free; use "):
         load(smollm2_path, options)
     # The chat goes on without its draft model.

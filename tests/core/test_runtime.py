@@ -26,7 +26,7 @@ def model(smollm2_path: Path) -> Iterator[LlamaModel]:
 
 @pytest.fixture
 def context(model: LlamaModel) -> Iterator[LlamaContext]:
-    context = LlamaContext(model, capacity=512, threads=2)
+    context = LlamaContext(model, capacity=512, threads=1)
     yield context
     context.close()
 
@@ -63,7 +63,7 @@ def test_rows_are_a_view_and_roll_back_is_exact(context: LlamaContext, model: Ll
 
 def test_a_tree_in_one_pass_gives_the_logits_of_its_chains(model: LlamaModel):
     prompt = model.tokenize("Once upon a time in a village", add_special=False, parse_special=False)
-    context = LlamaContext(model, capacity=512, threads=2, sequences=3)
+    context = LlamaContext(model, capacity=512, threads=1, sequences=3)
     try:
         chains = []
         for branch in ([100, 200, 300], [100, 201, 301]):
@@ -114,4 +114,4 @@ def test_a_damaged_vocabulary_is_a_model_error_not_an_abort(smollm2_path: Path, 
     data[place : place + 5] = b"zebra"
     broken.write_bytes(data)
     with pytest.raises(ModelFileError, match="architecture 'zebra'"):
-        load(broken, EngineOptions(threads=2))
+        load(broken, EngineOptions(threads=1))

@@ -34,7 +34,7 @@ BRANCHES = ((-1, 3, 6), (1, 10, 4), (4, 0, 3), (-1, 14, 3))
 def in_f16(source: Path, folder: Path) -> Iterator[LlamaModel]:
     """The model in a type whose rounding hardly depends on the width of a pass and the order of the cache."""
     path = folder / f"{source.stem}.f16.gguf"
-    requantize(source, path, "F16", threads=2)
+    requantize(source, path, "F16", threads=1)
     model = LlamaModel(path)
     try:
         yield model

@@ -29,7 +29,7 @@ DRAFTED = Trial(DraftOptions("suffix", 6, policy="fixed"))
 def engine(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder = tmp_path_factory.mktemp("memory")
     draft = DraftOptions("suffix", 6, policy="fixed")
-    options = EngineOptions(context=512, threads=2, draft=draft, memory=str(folder))
+    options = EngineOptions(context=512, threads=1, draft=draft, memory=str(folder))
     engine = Engine(smollm2_path, "smollm2", options)
     yield engine
     engine.close()

@@ -64,7 +64,7 @@ class Terminal:
             self._screen.resize(rows, columns)
         self._size(columns, rows)
 
-    def wait_for(self, *wanted: str, seconds: float = 30, gone: bool = False) -> str:
+    def wait_for(self, *wanted: str, seconds: float = 120, gone: bool = False) -> str:
         """Wait until every text of `wanted` is on the screen (or none, where `gone`); returns the screen."""
         deadline = time.monotonic() + seconds
         while True:
@@ -78,7 +78,7 @@ class Terminal:
                 )
             time.sleep(0.05)
 
-    def wait_until_ended(self, seconds: float = 15) -> int:
+    def wait_until_ended(self, seconds: float = 60) -> int:
         """Exit status."""
         status = self.process.wait(timeout=seconds)
         self._reader.join(timeout=seconds)

@@ -18,7 +18,7 @@ def test_pasting_editing_and_answering_again(private_home: Path, smollm2_path: P
     script = tmp_path / "editor.py"
     script.write_text(EDITOR)
     command = [
-        sys.executable, "-m", "localspec", "chat", "--model", str(smollm2_path), "--threads", "2",
+        sys.executable, "-m", "localspec", "chat", "--model", str(smollm2_path), "--threads", "1",
         "--max-tokens", "12", "--draft", "ngram",
     ]  # fmt: skip
     environment = {

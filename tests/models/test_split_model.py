@@ -13,7 +13,7 @@ from tests.models.split_files import split_bytes, split_name
 
 pytestmark = pytest.mark.model
 
-OPTIONS = EngineOptions(context=256, threads=2, gpu_layers=0)
+OPTIONS = EngineOptions(context=256, threads=1, gpu_layers=0)
 TOKENS = [504, 3575, 282, 4649, 314]
 
 

@@ -73,7 +73,7 @@ class Running:
     def line(self) -> LiveLine:
         return self.screen.query_one(LiveLine)
 
-    async def until(self, predicate: Callable[[], Any], seconds: float = 5.0) -> None:
+    async def until(self, predicate: Callable[[], Any], seconds: float = 30.0) -> None:
         """Wait until something is so; fails with the screen's text when it never is."""
         deadline = time.monotonic() + seconds
         while not predicate():

@@ -32,7 +32,7 @@ E = TypeVar("E", bound=Event)
 def little(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model in fewer bits: another file that drafts well for it."""
     path = tmp_path_factory.mktemp("little") / "little.Q2_K.gguf"
-    requantize(smollm2_path, path, "Q2_K", threads=2)
+    requantize(smollm2_path, path, "Q2_K", threads=1)
     return path
 
 
@@ -78,7 +78,7 @@ def test_drafter_and_model_change_under_a_conversation(talk: Talk, smollm2_path:
             spec, 4, policy="fixed:4", files={name: str(path) for name, path in files.items()}
         )
 
-    options = EngineOptions(context=512, threads=2, draft=draft("none"), needs_draft=False)
+    options = EngineOptions(context=512, threads=1, draft=draft("none"), needs_draft=False)
     talk.client.send(Load(str(smollm2_path), "big", options))
     assert talk.until(Loaded).info.draft_models == ()
     plain = talk.ask("Say hello to the sea.")
@@ -137,7 +137,7 @@ def test_a_chat_without_the_draft_model_that_was_asked_for(
     talk: Talk, smollm2_path: Path, tmp_path: Path
 ) -> None:
     gone = DraftOptions("gone", files={"gone": str(tmp_path / "gone.gguf")})
-    options = EngineOptions(context=256, threads=2, draft=gone, needs_draft=False)
+    options = EngineOptions(context=256, threads=1, draft=gone, needs_draft=False)
     talk.client.send(Load(str(smollm2_path), "big", options))
     info = talk.until(Loaded).info
     assert (info.speculation, info.speculation_reason) == (False, "the draft model cannot be used")
@@ -146,7 +146,7 @@ def test_a_chat_without_the_draft_model_that_was_asked_for(
     assert note.endswith("The chat goes on without drafts.")
     assert talk.ask("Say hello.").reply.token_ids
     assert not [event for event in talk.heard if isinstance(event, Note)]
-    talk.client.send(Load(str(smollm2_path), "big", EngineOptions(context=256, threads=2, draft=gone)))
+    talk.client.send(Load(str(smollm2_path), "big", EngineOptions(context=256, threads=1, draft=gone)))
     failed = talk.until(Failed)
     assert failed.error == "NotFoundError"
 

@@ -29,7 +29,7 @@ PROMPT = "Repeat three times: the keeper lights the lamp at dusk and puts it out
 async def chatting(model: Path, folder: Path) -> AsyncIterator[Running]:
     """The app over a real engine, which remembers in `folder`."""
     draft = DraftOptions("suffix", 6, policy="fixed")
-    options = EngineOptions(context=512, threads=2, draft=draft, needs_draft=False, memory=str(folder))
+    options = EngineOptions(context=512, threads=1, draft=draft, needs_draft=False, memory=str(folder))
     sampling = SamplingParams(temperature=0.8, seed=5)
     files = WantedFiles(resolve(str(model)), options, {})
     launch = Launch(files, sampling, conversation="new", max_tokens=40)

@@ -69,7 +69,7 @@ async def test_a_long_fast_reply_is_drawn_in_few_frames_and_typing_goes_on() -> 
         await app.pilot.press("h", "i")
         assert app.prompt.text == "hi"
         assert time.monotonic() - pressed < 1.0
-        await app.until(lambda: not app.chat.busy, seconds=20)
+        await app.until(lambda: not app.chat.busy, seconds=60)
         elapsed = time.monotonic() - started
         assert app.screen.bridge.frames - before <= elapsed / WRITING_CPU_S + 20
         assert app.chat.conversation.last_reply() == reply

@@ -43,7 +43,7 @@ class Playing:
     def bar(self) -> str:
         return self.app.screen.query_one(ReplayBar).text
 
-    async def until(self, predicate: Callable[[], Any], seconds: float = 8.0) -> None:
+    async def until(self, predicate: Callable[[], Any], seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
         while not predicate():
             assert time.monotonic() < deadline, f"still not so:\n{self.text}"

@@ -56,7 +56,7 @@ def test_a_terminal_that_is_closed_under_an_editor_leaves_no_process(
         terminal.process.send_signal(signal.SIGHUP)
         for process in editing:
             process.kill()
-        assert terminal.process.wait(timeout=20) == 128 + signal.SIGHUP
-        assert psutil.wait_procs(processes, timeout=5)[1] == []
+        assert terminal.process.wait(timeout=60) == 128 + signal.SIGHUP
+        assert psutil.wait_procs(processes, timeout=30)[1] == []
     finally:
         terminal.close()
