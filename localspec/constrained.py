@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from localspec.errors import UsageError
+from localspec.errors import DeadEndError
 from localspec.sampling import NEAR, Ids, Sampler, Values
 from localspec.target import Constraint
 from localspec.types import SamplingParams
@@ -34,8 +34,8 @@ class ConstrainedSampler(Sampler):
         bias: token id -> number added to its logit; `-inf` forbids a token.
 
     Raises:
-        UsageError: a parameter outside its range; from `sample` and `distribution`, where the constraint
-            forbids every token.
+        UsageError: a parameter outside its range.
+        DeadEndError: from `sample`, `distribution` and `admitted`, where the constraint forbids every token.
     """
 
     def __init__(
@@ -97,6 +97,6 @@ class ConstrainedSampler(Sampler):
                 lower = maximum - span if span < _FAR else _NOTHING
 
 
-def _dead_end(count: int) -> UsageError:
+def _dead_end(count: int) -> DeadEndError:
     where = "as the first of the reply" if count == 0 else f"after {count} tokens of the reply"
-    return UsageError(f"The grammar forbids every token {where}; correct it.")
+    return DeadEndError(f"The grammar forbids every token {where}; correct it.")

@@ -96,7 +96,6 @@ class DraftHeads:
         if name not in self._loaded:
             self._loaded[name] = load_head(facts, self._target, self._options, options, self._progress)
         loaded = self._loaded[name]
-        loaded.head.clear()
         make, more = _MAKERS[facts.kind]
         return make(
             loaded.head,

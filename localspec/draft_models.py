@@ -8,6 +8,7 @@ from pathlib import Path
 from localspec.draft_heads import DraftHeads
 from localspec.drafters import Drafter
 from localspec.drafters.bridge import TextBridge
+from localspec.drafters.guarded import GuardedDrafter
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import IncompatibleError, LocalspecError
 from localspec.messages import DraftModelInfo
@@ -45,13 +46,19 @@ class DraftModels:
         self._progress = progress
         self._loaded: dict[str, tuple[LoadedModel, Compatibility]] = {}
         self._left_out: dict[str, str] = {}
+        self._joined: dict[str, GuardedDrafter] = {}
         self._heads = DraftHeads(target, options, progress)
 
     @property
     def notes(self) -> list[str]:
         """What is to be said about the models that are loaded or were left out, in a sentence each."""
         loaded = [note for loaded, fit in self._loaded.values() for note in (fit.note, loaded.note) if note]
-        return [*loaded, *self._heads.notes, *self._left_out.values()]
+        failed = [
+            f"{name} drafts along no more ({joined.problem.rstrip('.')})."
+            for name, joined in self._joined.items()
+            if joined.problem is not None
+        ]
+        return [*loaded, *self._heads.notes, *self._left_out.values(), *failed]
 
     @property
     def infos(self) -> tuple[DraftModelInfo, ...]:
@@ -109,17 +116,21 @@ class DraftModels:
         """
         if name in self._left_out:
             return None
-        try:
-            drafter = self.drafter(name, options)
-        except LocalspecError as error:
-            self._left_out[name] = f"{name} does not draft along: {error}"
-            return None
-        if self._target.gpu_layers > 0 and self._on_cpu(name):
-            drafter.close()
+        # What somebody else uses is neither freed nor given another text.
+        was_open = name in self._loaded or name in self._heads.names
+        if not (was_open and self._too_slow(name)):
+            try:
+                drafter = self.drafter(name, options)
+            except LocalspecError as error:
+                self._left_out[name] = f"{name} does not draft along: {error}"
+                return None
+            if not self._too_slow(name):
+                # It ends alone where it fails: nobody has asked for it.
+                self._joined[name] = GuardedDrafter(drafter)
+                return self._joined[name]
             self._free(name)
-            self._left_out[name] = f"{name} does not draft along: the GPU has no room for all of it."
-            return None
-        return drafter
+        self._left_out[name] = f"{name} does not draft along: the GPU has no room for all of it."
+        return None
 
     def keep_only(self, names: tuple[str, ...]) -> None:
         """Free all models but these."""
@@ -131,7 +142,10 @@ class DraftModels:
         """Free all models."""
         self.keep_only(())
 
-    def _on_cpu(self, name: str) -> bool:
+    def _too_slow(self, name: str) -> bool:
+        """Whether an open one is on the CPU, all or in part, beside a target on a GPU."""
+        if self._target.gpu_layers <= 0:
+            return False
         if name not in self._loaded:
             return self._heads.on_cpu(name)
         loaded = self._loaded[name][0]

@@ -3,6 +3,7 @@
     LocalspecError                 exit 1   anything that stops a command
     +-- UsageError                 exit 2   an option or input that cannot be used
     |   +-- PromptTooLongError     exit 2   the newest message alone overflows the context
+    |   +-- DeadEndError           exit 2   a grammar that lets no token follow
     +-- NotFoundError              exit 3   unknown model name, missing file
     +-- ModelFileError             exit 1   truncated, not GGUF, wrong hash, unsupported architecture
     +-- IncompatibleError          exit 4   a draft that cannot serve this target
@@ -37,6 +38,10 @@ class UsageError(LocalspecError):
 
 class PromptTooLongError(UsageError):
     """The newest message does not fit into the context, even with every older turn dropped."""
+
+
+class DeadEndError(UsageError):
+    """A grammar that forbids every token there is a logit for."""
 
 
 class NotFoundError(LocalspecError):
@@ -95,6 +100,7 @@ BY_NAME: dict[str, type[LocalspecError]] = {
         LocalspecError,
         UsageError,
         PromptTooLongError,
+        DeadEndError,
         NotFoundError,
         ModelFileError,
         IncompatibleError,

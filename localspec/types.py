@@ -151,7 +151,7 @@ class Drawn:
     """Candidates for one place of a draft, the first of which is its token.
 
     Attributes:
-        tokens: their ids.
+        tokens: their ids; none where a grammar forbids all that the drafter knows.
         chances: estimated probability of each that the target says it, everything before it being right.
         probs: the distribution that they were drawn from, without replacement, shape [vocabulary]; None where
             the rule of verification has no use for it.

@@ -120,7 +120,7 @@ class Worker:
         self._engine: Engine | None = None
         self._loaded: Load | None = None
         self._progress = _Progress(self._outbox)
-        self._stopping = False
+        self._stopping = self._trying = False
 
     def run(self) -> None:
         """The main loop."""
@@ -223,7 +223,11 @@ class Worker:
             raise EngineError("No model is loaded; load one first.")
         # A trial may need a draft model of its own.
         self._progress.stage = "drafter"
-        return self._engine.generate(command, self._outbox.put, self._between_steps)
+        self._trying = command.trial is not None
+        try:
+            return self._engine.generate(command, self._outbox.put, self._between_steps)
+        finally:
+            self._trying = False
 
     def _weigh(self, command: Weigh) -> Weighed:
         if self._engine is None:
@@ -259,9 +263,11 @@ class Worker:
         """Take what has arrived during a reply; True when the reply is to end.
 
         What follows a command that must wait waits behind it, but for `Cancel`, which also ends this reply.
+        A trial has a drafter and a policy of its own, so the chat's are changed after it.
         """
         cancelled = False
-        while self._later and isinstance(self._later[0], Cancel | SetSpeculation | SetDrafter | Spell):
+        waits = (Load, Generate, Weigh, Score) + ((SetSpeculation, SetDrafter) if self._trying else ())
+        while self._later and not isinstance(self._later[0], waits):
             command = self._later.popleft()
             cancelled = cancelled or isinstance(command, Cancel)
             self._handle(command)
@@ -271,7 +277,7 @@ class Worker:
                 self._stopping = cancelled = True
                 continue
             cancelled = cancelled or isinstance(command, Cancel)
-            if self._later or isinstance(command, Load | Generate | Weigh | Score):
+            if self._later or isinstance(command, waits):
                 self._later.append(command)
             else:
                 self._handle(command)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from localspec.clipboard import copies_file
 from localspec.diagnosis import facts, findings
 from localspec.diagnosis.backends import Upgrade, better_backend
 from localspec.diagnosis.facts import Machine, Place
 from localspec.diagnosis.findings import Finding, ModelSpeed, change_first
 from localspec.diagnosis.graphics import Graphics, nvidia_versions, pci_makers
-from localspec.diagnosis.terminal import Terminal, colors, terminal_findings, within
+from localspec.diagnosis.terminal import Terminal, colors, look_at_terminal, terminal_findings, within
 from localspec.runtime.devices import Device
 
 GB = 1_000_000_000
@@ -276,6 +278,42 @@ def test_terminals() -> None:
     assert "set-clipboard" in terminal(within="tmux")[0]
     assert "screen" in terminal(within="screen")[0]
     assert "OSC 52" in terminal(program="Apple_Terminal")[0]
+
+
+def test_how_a_copy_gets_to_the_clipboard() -> None:
+    shown = Terminal(True, "xterm-256color", 120, 40, 256, True)
+    osc = "OSC 52, to the clipboard where the terminal runs"
+    assert shown.clipboard == osc
+    assert replace(shown, within="tmux").clipboard == osc.replace("52,", "52 through tmux,")
+    assert replace(shown, clipboard_program="wl-copy").clipboard == f"wl-copy; or else {osc}"
+    assert replace(shown, clipboard_program="xclip", passes_copies=False).clipboard == "xclip"
+    assert replace(shown, interactive=False).clipboard == ""
+    nothing = replace(shown, passes_copies=False).clipboard
+    assert nothing == f"none here: what is copied is put into {copies_file()}"
+    # Nothing is in the way of a program.
+    for deaf in ({"within": "tmux"}, {"within": "screen"}, {"program": "Apple_Terminal"}):
+        assert terminal(**deaf, clipboard_program="pbcopy") == []
+    assert "in a window" in terminal(passes_copies=False)[0]
+
+
+def test_doctor_looks_for_the_program_that_the_chat_copies_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    program = tmp_path / "xclip"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    for name in ("SSH_CONNECTION", "SSH_TTY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME", "STY", "TERM_PROGRAM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("TERM", "linux")
+    found = look_at_terminal(ask=False)
+    assert (found.clipboard_program, found.passes_copies) == ("xclip", False)
+    monkeypatch.setenv("SSH_TTY", "/dev/pts/1")
+    monkeypatch.setenv("TERM", "xterm")
+    found = look_at_terminal(ask=False)
+    assert (found.clipboard_program, found.passes_copies) == ("", True)
 
 
 @pytest.mark.parametrize(

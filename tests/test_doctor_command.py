@@ -223,3 +223,4 @@ def test_a_terminal_is_asked(answer: bytes, synchronized: str, keyboard: str) ->
     text = re.sub(r"\x1b\[[0-9;?$]*[a-zA-Z]", "", shown.decode(errors="replace"))
     assert re.search(rf"synchronized\s+{synchronized}\b", text)
     assert re.search(rf"kitty keyboard\s+{keyboard}\b", text)
+    assert re.search(r"clipboard\s+.*OSC 52", text)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
-import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import work
@@ -24,6 +23,7 @@ from localspec.recording import RecordingLink, ScreenName
 from localspec.settings import load_settings
 from tui import clipboard
 from tui.commands import ActionProvider
+from tui.hangup import SIGNALLED, HangUpWatch, LastResort, write_nowhere
 from tui.keymap import KEYS
 from tui.keys import bindings
 from tui.launch import Launch
@@ -44,13 +44,6 @@ RECORDED_SCREENS: dict[type[Screen[Any]], ScreenName] = {
 }
 """What a recording says of the screen that is shown; of those that lie over another one it says nothing."""
 
-SIGNALLED = 128
-"""Exit status of a process that a signal ended, less the signal's number."""
-
-
-LAST_RESORT_S = 5.0
-"""How long the app may take to end after a signal; a terminal that is gone can hold it up for good."""
-
 
 class LocalspecApp(App[None], inherit_bindings=False):
     """The chat in a terminal."""
@@ -61,6 +54,8 @@ class LocalspecApp(App[None], inherit_bindings=False):
         Binding("ctrl+c", "help_quit", show=False, system=True),
     ]
     COMMANDS = {ActionProvider}
+    # A row above would push the last one out of a window that is as low as the app can be.
+    INLINE_PADDING = 0
     CSS = "Screen:inline { height: 50%; min-height: 14; max-height: 24; border: none; }"
 
     def __init__(self, launch: Launch, link: EngineLink, store: Store) -> None:
@@ -74,7 +69,7 @@ class LocalspecApp(App[None], inherit_bindings=False):
         link = launch.recorded(link)
         self._recording = link if isinstance(link, RecordingLink) else None
         self._chat_screen = ChatScreen(launch, link, store)
-        self._last_resort: threading.Timer | None = None
+        self._hang_up_watch, self._last_resort = HangUpWatch(), LastResort()
 
     @property
     def chat_screen(self) -> ChatScreen:
@@ -96,6 +91,8 @@ class LocalspecApp(App[None], inherit_bindings=False):
                 # Not on Windows, and not outside the main thread.
                 with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                     loop.add_signal_handler(number, self._signalled, int(number))
+        if not self.is_headless:
+            self._hang_up_watch.start(partial(self._hung_up, loop))
 
     def _known_theme(self, name: str | None) -> str:
         if name is not None:
@@ -125,18 +122,21 @@ class LocalspecApp(App[None], inherit_bindings=False):
             self._recording.looked_at(name)
 
     def _signalled(self, number: int) -> None:
-        if self._last_resort is None:
-            # Where the terminal has been closed, Textual's writer has ended, and writing waits for good.
-            # The engine ends with this process.
-            self._last_resort = threading.Timer(LAST_RESORT_S, os._exit, (SIGNALLED + number,))
-            self._last_resort.daemon = True
-            self._last_resort.start()
+        self._last_resort.begin(number)
         self.exit(return_code=SIGNALLED + number)
+
+    def _hung_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The terminal is gone; called in another thread, since the app may be waiting for it for good."""
+        write_nowhere()
+        self._last_resort.begin(signal.SIGHUP)
+        # It may have ended meanwhile.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._signalled, int(signal.SIGHUP))
 
     def ended(self) -> None:
         """The app has ended in good order."""
-        if self._last_resort is not None:
-            self._last_resort.cancel()
+        self._hang_up_watch.stop()
+        self._last_resort.cancel()
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy what is selected."""

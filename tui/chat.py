@@ -118,8 +118,8 @@ class Chat:
 
     @property
     def private(self) -> bool:
-        """Whether nothing of what is said is kept."""
-        return self._store.private
+        """Whether nothing of what is said is kept, because the user wants it so."""
+        return self._store.private and not self._launch.replayed
 
     @property
     def exit_code(self) -> int:
@@ -207,7 +207,7 @@ class Chat:
         """Write what there is and end the engine. The view may be gone already: it is told nothing."""
         self.setup.finder.abandon()
         if self.replying:
-            self.conversation.end("cancelled", stats=self._partial_stats())
+            self.conversation.end("cancelled", stats={**self._partial_stats(), **self.thoughts.kept()})
         self.desk.close()
 
     def reply_request(self, messages: tuple[ChatMessage, ...], max_tokens: int | None) -> Generate:

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from localspec import paths
+from localspec.clipboard import copies_file, program, terminal_takes_text
+
+__all__ = ["copied", "hand_over", "program", "terminal_takes_text", "write_file"]
 
 PATIENCE_S = 2.0
 """For a clipboard program to take the text."""
 
 MOST_FOR_TERMINALS = 74_000
 """Characters that all terminals with OSC 52 take; some drop longer texts without a word."""
-
-
-def program(environment: Mapping[str, str] | None = None) -> Sequence[str] | None:
-    """The command that takes text for the clipboard of the screen that the user looks at; None for none.
-
-    Through SSH there is none: a program here would reach another screen, or nobody's.
-    """
-    env = os.environ if environment is None else environment
-    if "SSH_CONNECTION" in env or "SSH_TTY" in env:
-        return None
-    if sys.platform == "darwin":
-        known: list[list[str]] = [["pbcopy"]]
-    elif sys.platform == "win32" or "WSL_DISTRO_NAME" in env:
-        known = [["clip.exe"]]
-    else:
-        known = [["wl-copy"]] if env.get("WAYLAND_DISPLAY") else []
-        if env.get("DISPLAY"):
-            known += [["xclip", "-selection", "clipboard"], ["xsel", "--clipboard", "--input"]]
-    return next((command for command in known if shutil.which(command[0], path=env.get("PATH"))), None)
 
 
 def hand_over(command: Sequence[str], text: str) -> bool:
@@ -56,21 +37,14 @@ def hand_over(command: Sequence[str], text: str) -> bool:
     return done.returncode == 0
 
 
-def terminal_takes_text(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether the terminal may pass text on to the clipboard; few tell, and none says that it did."""
-    env = os.environ if environment is None else environment
-    in_screen = "STY" in env and "TMUX" not in env
-    deaf = env.get("TERM") == "linux" or env.get("TERM_PROGRAM") == "Apple_Terminal"
-    return not (in_screen or deaf)
-
-
 def write_file(text: str) -> Path:
-    """Put `text` into a file that only the user may read; it holds the newest copy alone.
+    """Put `text` into `copies_file`, which only the user may read.
 
     Raises:
         OSError: it cannot be written.
     """
-    path = paths.ensure(paths.cache_dir()) / "copied.txt"
+    path = copies_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from localspec.chat.rows import ConversationRow, MessageRow, Wishes, title_of
 from localspec.chat.store import Store
+from localspec.chat.thinking import opening_in, told_again
+from localspec.chat.turns import without_neighbours
 from localspec.errors import StorageError
 from localspec.stats.replies import Parts, partial_stats, reply_stats
 from localspec.types import ChatMessage
 from tui.markdown.fences import last_fence
 
-__all__ = ["Conversation", "Message", "Parts", "partial_stats", "reply_stats", "title_of"]
+__all__ = [
+    "Conversation",
+    "Message",
+    "Parts",
+    "message_of",
+    "partial_stats",
+    "reply_stats",
+    "title_of",
+    "turns_of",
+]
 
 SAVE_EVERY = 0.5
 """Seconds between two writes of a growing reply: what a crash may lose."""
@@ -176,6 +187,18 @@ class Conversation:
         self._try(lambda: self._activate(row.id, ids[place]))
         return True
 
+    def show(self, message_id: int) -> bool:
+        """Show the branch of a message of this conversation, down to the newest message below it.
+
+        Returns:
+            Whether it is shown now: the store may fail.
+        """
+        row = self._row
+        if row is None:
+            return False
+        self._try(lambda: self._activate(row.id, message_id))
+        return any(message.row_id == message_id for message in self.messages)
+
     def grow(self, text: str) -> None:
         """Add text to the reply; written to the store every `SAVE_EVERY` seconds."""
         last = self.messages[-1]
@@ -203,21 +226,9 @@ class Conversation:
         return ""
 
     def history(self) -> tuple[ChatMessage, ...]:
-        """What the model is asked with: every turn so far, without what failed.
-
-        Chat templates want user and assistant to take turns, so questions that got no answer are joined.
-        """
-        turns: list[ChatMessage] = []
-        if self.system_prompt:
-            turns.append(ChatMessage("system", self.system_prompt))
-        for message in self.messages:
-            if not message.text or (message.role == "user" and message.status == "failed"):
-                continue
-            if turns and turns[-1].role == message.role:
-                turns[-1] = replace(turns[-1], content=f"{turns[-1].content}\n\n{message.text}")
-            else:
-                turns.append(ChatMessage(message.role, message.text))
-        return tuple(turns)
+        """What the model is asked with: every turn so far, without what failed."""
+        system = [ChatMessage("system", self.system_prompt)] if self.system_prompt else []
+        return (*system, *turns_of(self.messages))
 
     def last_reply(self) -> str:
         """Text of the newest reply that has any."""
@@ -235,19 +246,8 @@ class Conversation:
         return (m.text for m in reversed(self.messages) if m.role == "assistant" and m.text)
 
     def _read(self, conversation_id: int) -> None:
-        self.messages = [
-            Message(
-                _role(message.role),
-                message.content,
-                _status(message.status),
-                message.stats,
-                message.id,
-                message.version,
-                message.versions,
-            )
-            for message in self._store.messages(conversation_id)
-            if message.role in ("user", "assistant")
-        ]
+        rows = self._store.messages(conversation_id)
+        self.messages = [message_of(row) for row in rows if row.role in ("user", "assistant")]
 
     def _activate(self, conversation_id: int, message_id: int) -> None:
         self._store.activate(message_id)
@@ -290,6 +290,34 @@ class Conversation:
                 self._troubled = True
                 self._on_trouble(error)
             return None
+
+
+def turns_of(messages: Iterable[Message]) -> list[ChatMessage]:
+    """Messages as the model is shown them, without what is empty or was refused.
+
+    Chat templates want user and assistant to take turns, so questions that got no answer are joined.
+    """
+    turns: list[ChatMessage] = []
+    for message in messages:
+        if not message.text or (message.role == "user" and message.status == "failed"):
+            continue
+        answered = message.role == "assistant"
+        text = told_again(message.text, opening_in(message.stats)) if answered else message.text
+        turns.append(ChatMessage(message.role, text))
+    return without_neighbours(turns)
+
+
+def message_of(row: MessageRow) -> Message:
+    """A message of the store as it is shown."""
+    return Message(
+        _role(row.role),
+        row.content,
+        _status(row.status),
+        row.stats,
+        row.id,
+        row.version,
+        row.versions,
+    )
 
 
 def _kept(message: Message, row: MessageRow | None) -> Message:

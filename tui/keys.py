@@ -128,7 +128,7 @@ ACTIONS: tuple[Action, ...] = (
         "panel",
     ),
     Action(
-        "view.reasoning", "alt+t", "toggle_reasoning", "Show or fold the reasoning in view",
+        "view.reasoning", "alt+t", "toggle_reasoning", "Show or fold reasoning, or a long message, in view",
         "View", "chat", "alt+t",
     ),
     Action(
@@ -163,6 +163,10 @@ ACTIONS: tuple[Action, ...] = (
 COMPARE_ACTIONS: tuple[Action, ...] = (
     Action("compare.stop", "escape", "stop", "Stop the comparison", "A/B", "compare", "esc", "stop"),
     Action("compare.back", "escape", "back", "Back to the chat", "A/B", "compare", "esc, f3", "back"),
+    Action(
+        "compare.other", "f4", "other_side", "Show the other side, where there is room for one only",
+        "A/B", "compare", "f4", "other side",
+    ),
     Action("compare.choose_a", "f6", "choose_a", "Choose how A answers", "A/B", "compare", "f6", "choose A"),
     Action("compare.choose_b", "f7", "choose_b", "Choose how B answers", "A/B", "compare", "f7", "choose B"),
     Action(
@@ -286,17 +290,28 @@ TOKEN_KEYS: tuple[tuple[str, str], ...] = (
 )
 """Keys of the token view itself, for the help screen."""
 
-PROMPT_KEYS: tuple[tuple[str, str], ...] = (
-    ("enter", "Send the message"),
+WRITING_KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+j, shift+enter", "New line"),
     ("up, down", "Earlier messages, from the first or the last line"),
-    ("@path", "Send a text file with the message; tab completes the path"),
-    ("/", "Commands; tab completes the name"),
     ("a long paste", "Stands as a chip and is sent in full; backspace removes it"),
     ("ctrl+z, ctrl+shift+z", "Undo, redo"),
     ("ctrl+c", "Copy the selection"),
 )
-"""Keys of the prompt itself, for the help screen."""
+"""Keys of every prompt, for the help screen."""
+
+PROMPT_KEYS: tuple[tuple[str, str], ...] = (
+    ("enter", "Send the message"),
+    ("@path", "Send a text file with the message; tab completes the path"),
+    ("/", "Commands; tab completes the name"),
+    *WRITING_KEYS,
+)
+"""Keys of the chat's prompt, for the help screen."""
+
+COMPARE_KEYS: tuple[tuple[str, str], ...] = (
+    ("enter", "Answer the message both ways"),
+    ("page up, page down", "Scroll both replies"),
+)
+"""Keys of the screen that compares, beside its actions, for the help screen."""
 
 
 def bindings(owner: Owner) -> list[Binding]:

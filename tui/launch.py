@@ -34,6 +34,7 @@ class Launch:
         keymap: the user's own keys, by the action's id; see `tui.keymap`.
         panel: whether the live panel is shown at first.
         private: keep nothing of what is said.
+        replayed: what is shown was recorded, and nothing new is said.
         inline: draw in the flow of the terminal, not on a screen of its own.
         demo: nobody has named a model: a better one than this is offered.
     """
@@ -52,6 +53,7 @@ class Launch:
     keymap: Mapping[str, str] = field(default_factory=dict)
     panel: bool = True
     private: bool = False
+    replayed: bool = False
     inline: bool = False
     demo: bool = False
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from localspec.chat.thinking import Reasoning, reasoning_of
+from localspec.chat.thinking import KEPT, Reasoning, opening_in, reasoning_of
 from localspec.messages import Step
 from tui.conversation import Message
-
-KEY = "reasoning"
-"""Where a reply's stats keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +68,11 @@ class Thoughts:
         # What would be taken for reasoning without it is kept as none.
         if not (self.spans or reasoning_of("".join(self._text)).blocks):
             return {}
-        return {KEY: {"opening": self.reasoning.opening, "blocks": [asdict(span) for span in self.spans]}}
+        return {KEPT: {"opening": self.reasoning.opening, "blocks": [asdict(span) for span in self.spans]}}
 
     def _lengthen(self, now_ns: int, tokens: int) -> None:
         span = self.spans[-1]
         self.spans[-1] = Span(round((now_ns - self._began_ns) * 1e-9, 3), (span.tokens or 0) + tokens)
-
-
-def opening_in(stats: dict[str, Any] | None) -> str | None:
-    """The mark that a kept reply's prompt ended with; None where that is not known."""
-    opening = _kept(stats).get("opening")
-    return opening if isinstance(opening, str) else None
 
 
 def span_in(stats: dict[str, Any] | None, number: int) -> Span:
@@ -107,5 +98,5 @@ def answer_of(message: Message) -> str:
 
 def _kept(stats: dict[str, Any] | None) -> dict[str, Any]:
     # An imported conversation may hold anything.
-    kept = (stats or {}).get(KEY)
+    kept = (stats or {}).get(KEPT)
     return kept if isinstance(kept, dict) else {}

@@ -153,6 +153,7 @@ def launch_of(session: Session, theme: str | None = None) -> Launch:
         conversation="new",
         theme=theme,
         private=True,
+        replayed=True,
     )
 
 

@@ -21,6 +21,7 @@ from localspec.recording import Item, ScreenName, Session
 from localspec.types import ChatMessage
 from tui.compare_runs import Contender, OtherModel
 from tui.replay_engine import Played, RecordedEngine
+from tui.replay_places import Place, place_of
 from tui.screens.chat import ChatScreen
 from tui.screens.compare import CompareScreen
 from tui.screens.tokens import TokenScreen
@@ -68,6 +69,7 @@ class Player:
         self._items = without_rests(session.items)
         self._engine, self._screen, self._store = engine, screen, store
         self._clock = clock
+        self._conversations: dict[str, int] = {}
         self._last = clock()
         self.paused = self.ended = False
         self.speed = speed
@@ -157,27 +159,67 @@ class Player:
         return engine.met(command)
 
     async def _ask(self, command: Generate) -> None:
-        chat = self._screen.chat
-        if not chat.ready or not command.messages:
+        """Ask what was asked, where it was asked: the model is shown the same turns."""
+        chat, name = self._screen.chat, command.conversation
+        turns = [one for one in command.messages if one.role != "system"]
+        if not chat.ready or not turns:
             return
-        *before, last = (one for one in command.messages if one.role != "system")
-        said = [one for one in chat.conversation.history() if one.role != "system"]
-        text = last.content
-        if said and said[-1].role == "user" and text.startswith(f"{said[-1].content}\n\n"):
-            # A question that got no answer went along.
-            text = text.removeprefix(f"{said.pop().content}\n\n")
-        if said != before:
-            text = last.content
-            self._open(before)
+        self._turn_to(name, turns[:-1])
+        number = chat.conversation.id
+        place = place_of(self._store.tree(number) if number is not None else None, turns)
+        if place is None:
+            # Something of it was said before the recording began.
+            self._open(turns[:-1])
+            place = Place(turns[-1].content)
+        elif (shown := place.after if place.beside is None else place.beside) is not None:
+            self._show(shown)
+        if place.beside is None:
+            await self._write(place.text)
+            chat.submit(place.text)
+        else:
+            await self._ask_beside(place, place.beside)
+        if chat.conversation.id is not None:
+            self._conversations[name] = chat.conversation.id
+
+    async def _ask_beside(self, place: Place, beside: int) -> None:
+        """Make the reply to a question again, or ask another one in its place."""
+        branches = self._screen.chat.branches
+        messages = self._screen.chat.conversation.messages
+        index = next((at for at, one in enumerate(messages) if one.row_id == beside), None)
+        if place.again:
+            branches.regenerate(index)
+        else:
+            branches.edit(index)
+            await self._write(place.text)
+            branches.send(place.text)
+
+    async def _write(self, text: str) -> None:
+        """Let a message stand in the prompt for a moment."""
         prompt = self._screen.query_one("#prompt", Prompt)
         prompt.text = text
         if not math.isinf(self.speed):
             await asyncio.sleep(min(TYPED_S / self.speed, TYPED_S))
         prompt.text = ""
-        chat.submit(text)
+
+    def _turn_to(self, name: str, before: list[ChatMessage]) -> None:
+        """Show the conversation of that name in the recording; one that is new here begins with `before`."""
+        chat = self._screen.chat
+        number = self._conversations.get(name) if name else chat.conversation.id
+        if number is not None and (name or before):
+            if number != chat.conversation.id:
+                chat.open(number)
+        elif before or chat.conversation.messages:
+            self._open(before)
+
+    def _show(self, message_id: int) -> None:
+        """Show the branch of a message, where it is not on the screen."""
+        conversation = self._screen.chat.conversation
+        if not any(one.row_id == message_id for one in conversation.messages):
+            conversation.show(message_id)
+            self._screen.show_conversation()
 
     def _open(self, turns: list[ChatMessage]) -> None:
-        """Show a conversation of `turns`: another one was opened then, or a branch of it."""
+        """Show another conversation, of these turns."""
         chat = self._screen.chat
         if not turns:
             chat.new()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from localspec.chat.rows import MessageRow, Tree
+from localspec.chat.thinking import opening_in, reasoning_of
 from localspec.text import printable
 
 FORMAT = "localspec-conversations"
@@ -34,7 +35,10 @@ def safe_json(value: Any) -> str:
 
 
 def as_markdown(trees: Sequence[Tree]) -> str:
-    """These conversations for people: the branch that is shown first, then what stands beside it."""
+    """These conversations for people: the branch that is shown first, then what stands beside it.
+
+    Reasoning is folded where Markdown is shown as a page, and quoted elsewhere; JSON keeps it as it was said.
+    """
     return "\n---\n\n".join(_one_as_markdown(tree) for tree in trees)
 
 
@@ -116,14 +120,24 @@ def _speaker(tree: Tree, message: MessageRow) -> str:
 
 
 def _body(message: MessageRow) -> str:
-    text = printable(message.content).strip()
-    match message.status:
-        case "complete":
-            return text
-        case "failed":
-            return f"{text}\n\n*(failed)*".strip()
-        case _:
-            return f"{text}\n\n*(not finished)*".strip()
+    """What a message says; its reasoning is folded, and quoted, so that its marks do not reach beyond."""
+    parts: list[str] = []
+    text = message.content
+    if message.role == "assistant":
+        reasoning = reasoning_of(text, opening_in(message.stats))
+        text, last = reasoning.answer, len(reasoning.blocks) - 1
+        for number, block in enumerate(reasoning.blocks):
+            if block.strip():
+                stopped = reasoning.thinking and number == last
+                parts.append(_folded("Reasoning, not to the end" if stopped else "Reasoning", block))
+    parts.append(printable(text).strip())
+    if message.status != "complete":
+        parts.append("*(failed)*" if message.status == "failed" else "*(not finished)*")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _folded(summary: str, text: str) -> str:
+    return f"<details>\n<summary>{summary}</summary>\n\n{_quoted(text)}\n\n</details>"
 
 
 def _quoted(text: str) -> str:

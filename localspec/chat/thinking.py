@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,9 @@ MARKS = (
 
 TOKEN_GROUPS = tuple(marks.tokens or (marks.begin, marks.end) for marks in MARKS)
 """Control tokens that are part of a reply's text in a vocabulary that has all of one group."""
+
+KEPT = "reasoning"
+"""Where a reply's stats keep what is known of its reasoning beside its text."""
 
 _STARTS = {marks.begin: marks for marks in MARKS}
 _AROUND = tuple(text for marks in MARKS for text in marks.around)
@@ -186,6 +190,43 @@ def without_reasoning(text: str, opening: str | None = None) -> str:
     """The answer of a reply; as it is where it has no reasoning."""
     reasoning = reasoning_of(text, opening)
     return reasoning.answer if reasoning.blocks else text
+
+
+def told_again(text: str, opening: str | None) -> str:
+    """A reply as later prompts are to have it, where its own prompt had opened a block of reasoning.
+
+    Without its beginning, a block that was stopped within would be taken for the answer, and so would one
+    between marks of which the end alone tells nothing.
+
+    Args:
+        text: the reply.
+        opening: the mark that its prompt ended with; "" for none, None where that is not known.
+    """
+    marks = _STARTS.get(opening or "")
+    if marks is None:
+        return text
+    reasoning = reasoning_of(text, opening)
+    if not reasoning.thinking and marks is MARKS[0]:
+        # Templates look for the end of such a block.
+        return text
+    begun = text if text.lstrip().startswith(marks.begin) else f"{marks.begin}{text}"
+    return f"{begun}{marks.end}" if reasoning.thinking else begun
+
+
+def kept_opening(text: str, opening: str) -> dict[str, Any]:
+    """What a reply's stats keep of the mark that its prompt ended with; nothing where that tells nothing."""
+    # What would be taken for reasoning without it is kept as none.
+    if not (opening or reasoning_of(text).blocks):
+        return {}
+    return {KEPT: {"opening": opening, "blocks": []}}
+
+
+def opening_in(stats: dict[str, Any] | None) -> str | None:
+    """The mark that a kept reply's prompt ended with; None where that is not known."""
+    # An imported conversation may hold anything.
+    kept = (stats or {}).get(KEPT)
+    opening = kept.get("opening") if isinstance(kept, dict) else None
+    return opening if isinstance(opening, str) else None
 
 
 def _opening_within(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from localspec.cli import common
-from localspec.cli.serve import HOST, PORT, check_host, served
+from localspec.cli.serve import HOST, PORT, TABS, check_host, served
 from localspec.cli.serve import serve as serve_chat
 from localspec.errors import UsageError
 
@@ -46,6 +46,9 @@ def chat(
         str,
         typer.Option("--host", metavar="ADDRESS", help="Address of this machine that --serve listens on."),
     ] = HOST,
+    tabs: Annotated[
+        int, typer.Option("--serve-tabs", min=1, metavar="N", help="Tabs that may chat at once.")
+    ] = TABS,
     anyway: Annotated[bool, typer.Option("--serve-anyway", help="Serve where others can reach it.")] = False,
     record: Annotated[
         Path | None,
@@ -71,7 +74,7 @@ def chat(
         raise UsageError("A private chat is not recorded; leave out --record or --private.")
     plan = common.plan(flags, needs_draft=False)
     if serving:
-        serve_chat(host, port)
+        serve_chat(host, port, tabs)
         return
 
     # A system prompt belongs to the conversation that begins with it.

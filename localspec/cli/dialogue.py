@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-from localspec.chat.rows import ConversationRow, MessageRow, title_of
+from localspec.chat.rows import ConversationRow, MessageRow, Wishes, title_of
 from localspec.chat.store import Store
+from localspec.chat.thinking import kept_opening, opening_in, told_again
 from localspec.chat.turns import without_neighbours
 from localspec.errors import NotFoundError, StorageError
 from localspec.messages import Reply
@@ -27,6 +28,9 @@ class Dialogue:
         model: name of the model that new conversations begin with.
         system_prompt: what they begin with.
         on_trouble: told in a sentence when nothing can be saved.
+
+    Attributes:
+        wishes: how the replies of this conversation are made, where it has a way of its own.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class Dialogue:
         self._on_trouble = on_trouble
         self._row: ConversationRow | None = None
         self._answer: MessageRow | None = None
+        self.wishes = Wishes()
         self._turns: list[ChatMessage] = []
         self._growing: list[str] = []
         self._saved_at = 0.0
@@ -69,15 +74,19 @@ class Dialogue:
                 )
         if row is None:
             return ""
-        self._row, self._system = row, row.system_prompt
+        self._row, self._system, self.wishes = row, row.system_prompt, Wishes.of(row.settings)
         for message in self._store.messages(row.id):
-            if message.role != "system" and message.content and message.status != "failed":
-                self._turns.append(ChatMessage(message.role, message.content))
+            if message.role == "system" or not message.content or message.status == "failed":
+                continue
+            answered = message.role == "assistant"
+            text = told_again(message.content, opening_in(message.stats)) if answered else message.content
+            self._turns.append(ChatMessage(message.role, text))
         return f"Going on with “{row.title}” ({row.message_count} messages); /new begins another one."
 
     def new(self) -> None:
         """Begin another conversation."""
         self._row, self._turns, self._system = None, [], self._own_system
+        self.wishes = Wishes()
 
     def ask(self, text: str) -> None:
         """Add a message, and the empty reply that will answer it."""
@@ -100,19 +109,22 @@ class Dialogue:
             self._saved_at = time.monotonic()
             self._update(content="".join(self._growing))
 
-    def end(self, reply: Reply | None, stats: dict[str, Any], *, refused: bool = False) -> None:
+    def end(
+        self, reply: Reply | None, stats: dict[str, Any], *, opening: str = "", refused: bool = False
+    ) -> None:
         """The reply is final.
 
         Args:
             reply: None for one that the engine never finished.
             stats: its figures.
+            opening: the mark of reasoning that its prompt ended with.
             refused: whether the model must not be shown the message again.
         """
         text = "".join(self._growing) if reply is None else reply.text
         ended: Literal["complete", "cancelled", "failed"] = "failed" if reply is None else "complete"
         if reply is not None and reply.finish_reason == "cancelled":
             ended = "cancelled"
-        self._update(content=text, status=ended, stats=stats)
+        self._update(content=text, status=ended, stats={**stats, **kept_opening(text, opening)})
         answer = self._answer
         if refused:
             self._turns.pop()
@@ -120,7 +132,7 @@ class Dialogue:
                 asked = answer.parent_id
                 self._try(lambda: self._store.update_message(asked, status="failed"))
         elif text:
-            self._turns.append(ChatMessage("assistant", text))
+            self._turns.append(ChatMessage("assistant", told_again(text, opening)))
         self._answer = None
 
     def _update(self, **changes: Any) -> None:

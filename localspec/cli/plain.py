@@ -14,14 +14,16 @@ from typing import Literal, TypeVar
 
 import typer
 
+from localspec.chat.rows import Wishes
 from localspec.chat.store import Store
 from localspec.cli import common
 from localspec.cli.dialogue import Dialogue
-from localspec.cli.run import summary
+from localspec.cli.run import UNANSWERED, summary
 from localspec.cli.stream import Engine, ReplyStream
+from localspec.cli.thoughts import SaidThoughts
 from localspec.client import EngineClient
 from localspec.drafters import check_spec
-from localspec.errors import EngineDiedError, LocalspecError, UsageError
+from localspec.errors import EngineDiedError, EngineError, LocalspecError, UsageError
 from localspec.messages import (
     Command,
     Event,
@@ -40,6 +42,7 @@ from localspec.recording import ChatRecorder, RecordingLink
 from localspec.settings import fresh_seed
 from localspec.stats.metrics import Tally
 from localspec.stats.replies import Parts, partial_stats, reply_stats
+from localspec.types import SamplingParams
 from localspec.verify import is_exact
 
 HELP = """\
@@ -58,6 +61,11 @@ Kind = TypeVar("Kind", bound=Event)
 def tell(text: str) -> None:
     """A sentence for the user, apart from the replies."""
     typer.echo(text, err=True)
+
+
+def is_command(line: str) -> bool:
+    """Whether a line is no message; one that begins with two slashes is."""
+    return line.lstrip().startswith("/") and not line.lstrip().startswith("//")
 
 
 class Tenths:
@@ -129,7 +137,7 @@ class PlainStream(ReplyStream):
     """
 
     def __init__(self, engine: Engine, on_text: Callable[[str], None]) -> None:
-        super().__init__(engine, sys.stdout, status=False)
+        super().__init__(engine, sys.stdout, status=False, thoughts=SaidThoughts())
         self._engine, self._on_text = engine, on_text
         self.tally = Tally()
 
@@ -175,9 +183,10 @@ class PlainChat:
         self._draft = files.options.draft
         self._reason = ""
         self._requests = 0
+        self._status = 0
 
     def run(self) -> int:
-        """Chat until the input ends; returns the exit status.
+        """Chat until the input ends; returns the exit status, in a pipe that of the first refused command.
 
         Raises:
             LocalspecError: there is no model; or, where nobody types, a reply failed.
@@ -186,21 +195,29 @@ class PlainChat:
         if self._lines.typed:
             tell(f"{self._load.name} is ready; /help lists the commands, Ctrl+D ends the chat.")
         while True:
+            line: str | None = None
             try:
                 line = self._lines.next()
                 if line is None or not self._take(line):
-                    return 0
+                    return self._status
             except LocalspecError as error:
-                if not self._lines.typed:
+                if not (self._lines.typed or self._skips(line, error)):
                     raise
                 tell(f"localspec: {error}")
+
+    def _skips(self, line: str | None, error: LocalspecError) -> bool:
+        """Whether a pipe goes on after an error: what follows a refused command is not touched by it."""
+        if line is None or not is_command(line) or isinstance(error, EngineError):
+            return False
+        self._status = self._status or error.exit_code
+        return True
 
     def _take(self, line: str) -> bool:
         """Do what a line says; False where it ends the chat."""
         word, _, rest = line.strip().partition(" ")
         if not word:
             return True
-        if not word.startswith("/") or word.startswith("//"):
+        if not is_command(line):
             self._ask(line.replace("//", "/", 1) if word.startswith("//") else line)
             return True
         match word, rest.strip():
@@ -241,14 +258,14 @@ class PlainChat:
         stream = self._ready()
         self._dialogue.ask(text)
         self._requests += 1
-        plan, fresh = self._plan, self._plan.settings.sampling.seed is None
+        plan, wishes = self._plan, self._dialogue.wishes
         request = Generate(
             id=self._requests,
             messages=self._dialogue.messages,
-            sampling=replace(plan.sampling, seed=fresh_seed()) if fresh else plan.sampling,
+            sampling=self._sampling(wishes),
             max_tokens=plan.max_tokens,
             conversation=self._dialogue.memory_name,
-            think=plan.settings.chat.think,
+            think=plan.settings.chat.think if wishes.think is None else wishes.think,
         )
         parts = Parts(
             model=self._load.name,
@@ -260,17 +277,29 @@ class PlainChat:
             reply = stream.answer(None, request)
         except (LocalspecError, KeyboardInterrupt) as error:
             refused = isinstance(error, UsageError)
-            self._dialogue.end(None, partial_stats(stream.tally, **parts), refused=refused)
+            stats = partial_stats(stream.tally, **parts)
+            self._dialogue.end(None, stats, opening=stream.opening, refused=refused)
             if isinstance(error, EngineDiedError):
                 reason = str(error).partition("; the reply")[0]
                 raise EngineDiedError(f"{reason}; the next message starts it again.") from error
             raise
         self._reason = stream.reason or self._reason
-        self._dialogue.end(reply, reply_stats(reply, **parts))
+        self._dialogue.end(reply, reply_stats(reply, **parts), opening=stream.opening)
         stopped = "stopped  " if reply.finish_reason == "cancelled" else ""
+        if stream.unanswered and not stopped:
+            tell(f"note: {UNANSWERED}")
         tell(f"[{stopped}{summary(reply, plan.engine.verify)}]")
         if stopped and not self._lines.typed:
             raise KeyboardInterrupt
+
+    def _sampling(self, wishes: Wishes) -> SamplingParams:
+        """How the next reply is sampled: what the conversation has of its own beats all else."""
+        sampling = self._plan.sampling
+        if wishes.seed is not None:
+            sampling = replace(sampling, seed=wishes.seed)
+        elif self._plan.settings.sampling.seed is None:
+            sampling = replace(sampling, seed=fresh_seed())
+        return sampling if wishes.temperature is None else replace(sampling, temperature=wishes.temperature)
 
     def _switch(self, wanted: bool) -> None:
         changed = self._ready().wait_for(

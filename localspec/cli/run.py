@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 
+UNANSWERED = (
+    "The reply ended within its reasoning; --max-tokens lets it be longer, --no-think leaves reasoning out."
+)
+
 
 @common.with_shared_options
 def run(
@@ -59,7 +63,8 @@ def run(
 ) -> None:
     """Print the reply to one prompt.
 
-    The reply alone goes to standard output, everything else to standard error.
+    The reply alone goes to standard output, everything else to standard error. Reasoning is shown there in a
+    terminal, and left out elsewhere; --json and --raw print all of it as it is.
     """
     # First of all: the engine's process loads its libraries while the rest is read and checked here.
     from localspec.client import EngineClient
@@ -78,6 +83,7 @@ def run(
         constraint = _grammar(json_schema, grammar)
         plan = common.plan(flags)
         from localspec.cli.stream import ReplyStream
+        from localspec.cli.thoughts import DimmedThoughts
         from localspec.messages import Generate, Load
         from localspec.stats.recorder import Recorder
         from localspec.types import ChatMessage
@@ -107,7 +113,9 @@ def run(
                 recorder = stack.enter_context(Recorder(record, about))
             files = _model_files(plan)
             load = Load(path=str(files.path), name=plan.model.name, options=files.options)
-            stream = ReplyStream(client, None if as_json else sys.stdout, recorder)
+            thoughts = DimmedThoughts() if sys.stderr.isatty() and not as_json else None
+            out = None if as_json else sys.stdout
+            stream = ReplyStream(client, out, recorder, thoughts=thoughts, whole=raw)
             reply = stream.answer(load, request)
     finally:
         # An engine that has answered ends by itself at once; another is not worth waiting for.
@@ -118,8 +126,11 @@ def run(
             told["logprobs"] = _logprobs(stream.tokens)
         sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
         sys.stdout.flush()
-    elif sys.stderr.isatty():
-        typer.echo(summary(reply, plan.engine.verify), err=True)
+    else:
+        if stream.unanswered and reply.finish_reason != "cancelled":
+            typer.echo(f"note: {UNANSWERED}", err=True)
+        if sys.stderr.isatty():
+            typer.echo(summary(reply, plan.engine.verify), err=True)
     if reply.finish_reason == "cancelled":
         raise typer.Exit(INTERRUPTED)
 

@@ -25,10 +25,16 @@ from localspec.errors import LocalspecError, UsageError
 if TYPE_CHECKING:
     from aiohttp import web
     from aiohttp.typedefs import Middleware
-    from textual_serve.server import Server
+
+    from localspec.cli.tabs import ChatServer
 
 HOST = "127.0.0.1"
 PORT = 8000
+TABS = 2
+"""Tabs that may have a chat at once: each takes the memory of a model."""
+
+HTTP_PORT = 80
+"""The port that browsers leave out of an address."""
 
 MISSING = "--serve needs textual-serve; install it with: pip install 'localspec[serve]'"
 
@@ -67,18 +73,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def serve(host: str = HOST, port: int = PORT) -> None:
+def serve(host: str = HOST, port: int = PORT, tabs: int = TABS) -> None:
     """Serve the command that this process was started with, until ctrl+c.
 
     Args:
         host: an address of this machine, see `check_host`.
         port: a free port there.
+        tabs: that may have a chat at once.
 
     Raises:
         UsageError: textual-serve is not installed, or the address cannot be used.
     """
     try:
-        server = make_server(host, port, own_command())
+        server = make_server(host, port, own_command(), tabs=tabs)
     except ImportError as error:
         raise UsageError(MISSING) from error
     _check_free(host, port)
@@ -94,7 +101,7 @@ def own_command() -> str:
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
-def make_server(host: str, port: int, command: str, key: str | None = None) -> Server:
+def make_server(host: str, port: int, command: str, key: str | None = None, tabs: int = TABS) -> ChatServer:
     """A server that starts `command` for every browser tab.
 
     Args:
@@ -102,45 +109,40 @@ def make_server(host: str, port: int, command: str, key: str | None = None) -> S
         port: the same.
         command: starts the app.
         key: what browsers have to know; a new one if not given.
+        tabs: that may have a chat at once.
 
     Raises:
         ImportError: textual-serve is not installed.
     """
-    from textual_serve.server import Server
+    from localspec.cli.tabs import ChatServer
 
     secret = key or secrets.token_urlsafe(24)
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-    class ChatServer(Server):
-        """textual-serve, for one user."""
-
-        def initialize_logging(self) -> None:
-            """Log nothing but errors: addresses hold the key."""
-
-        async def _make_app(self) -> web.Application:
-            app = await super()._make_app()
-            app.middlewares.append(guard(address, secret))
-            return app
-
-        async def on_startup(self, app: web.Application) -> None:  # noqa: ARG002 - the server's signature
-            """Say where it is."""
-            typer.echo(f"The chat is at {self.public_url}/?key={secret}", err=True)
-            typer.echo("Each tab is a chat of its own, with its model in memory; ctrl+c ends all.", err=True)
-
-    return ChatServer(command, host=host, port=port, title="localspec", public_url=f"http://{address}")
+    name = _as_browsers_say(host)
+    address = name if port == HTTP_PORT else f"{name}:{port}"
+    allowed = guard(address, port, secret)
+    return ChatServer(command, host, port, address=address, key=secret, most=tabs, middlewares=[allowed])
 
 
-def guard(address: str, key: str) -> Middleware:
+def _as_browsers_say(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower()
+    return f"[{address}]" if address.version == 6 else str(address)
+
+
+def guard(address: str, port: int, key: str) -> Middleware:
     """A middleware that turns away everybody but the user's browser.
 
     Args:
         address: host and port as the browser has to name them; other names may lead here from anywhere.
+        port: the same alone.
         key: what the first request has to bring, and a cookie brings from then on.
     """
     from aiohttp import web
 
     # Browsers send cookies to every port of a host.
-    cookie = f"localspec_{address.rpartition(':')[2]}"
+    cookie = f"localspec_{port}"
     origin = f"http://{address}"
 
     @web.middleware

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 import typer
 
+from localspec.chat.thinking import Reasoning
 from localspec.cli.common import StatusLine, debugging
+from localspec.cli.thoughts import Thoughts
 from localspec.errors import BY_NAME, EngineDiedError, EngineError
 from localspec.messages import (
     Cancel,
@@ -57,14 +59,24 @@ class ReplyStream:
         out: where text goes as it becomes certain; None keeps it for the returned reply.
         recorder: takes the counters of every step, and why the draft length is chosen as it is.
         status: whether a line that overwrites itself tells what is going on, where somebody watches.
+        thoughts: what shows the reasoning of the reply, of which `out` gets the answer alone.
+        whole: `out` gets all of it, reasoning and marks too.
 
     Attributes:
         tokens: the tokens of the reply so far.
         reason: why speculation is as it is, in the engine's newest words.
+        opening: the mark of reasoning that the prompt ends with, "" for none.
     """
 
     def __init__(
-        self, client: Engine, out: TextIO | None, recorder: Recorder | None = None, *, status: bool = True
+        self,
+        client: Engine,
+        out: TextIO | None,
+        recorder: Recorder | None = None,
+        *,
+        status: bool = True,
+        thoughts: Thoughts | None = None,
+        whole: bool = False,
     ) -> None:
         self._client = client
         self._out = out
@@ -76,6 +88,15 @@ class ReplyStream:
         self._last = "\n"
         self._streamed = 0
         self._loading = ""
+        self.opening = ""
+        self._thoughts, self._whole = thoughts or Thoughts(), whole
+        self._reasoning, self._answered = Reasoning(), 0
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the reply so far is nothing but reasoning."""
+        reasoning = self._reasoning
+        return not self._whole and bool(reasoning.blocks) and not reasoning.answer.strip()
 
     def answer(self, load: Load | None, request: Generate) -> Reply:
         """The finished reply; after one Ctrl+C its `finish_reason` is "cancelled".
@@ -94,6 +115,10 @@ class ReplyStream:
                 return self._follow(load, request, interrupts)
         finally:
             self._status.clear()
+            # What looked like the beginning of a mark is text after all.
+            self._reasoning.finish()
+            self._show()
+            self._thoughts.rest()
             if self._last != "\n":
                 self._write("\n")
 
@@ -110,7 +135,7 @@ class ReplyStream:
                 elif isinstance(event, Finished):
                     # What was held back, for a stop string or half a character, when the reply was cut.
                     self._status.clear()
-                    self._write(event.reply.text[self._streamed :])
+                    self._hear(event.reply.text[self._streamed :])
                     return event.reply
                 else:
                     self._handle(event, load.name if load else "the draft model")
@@ -126,7 +151,7 @@ class ReplyStream:
         if isinstance(event, Step):
             self._status.clear()
             self._streamed += len(event.text)
-            self._write(event.text)
+            self._hear(event.text)
             self.tokens += event.tokens
             self._index = event.stats.index + 1
             if self._recorder is not None:
@@ -136,9 +161,13 @@ class ReplyStream:
         elif isinstance(event, LoadProgress):
             self._status.show(f"loading {name} {event.fraction:.0%}")
         elif isinstance(event, PrefillProgress):
+            if not self._streamed:
+                # Read again in the middle of a reply, the prompt ends with the reply so far.
+                self.opening, self._reasoning = event.opening, Reasoning(event.opening)
             self._status.show(f"reading the prompt {event.done}/{event.total} tokens")
         elif isinstance(event, Note):
             self._status.clear()
+            self._thoughts.rest()
             # In a terminal the reply stands on the same line.
             within = self._last != "\n" and self._out is not None and self._out.isatty()
             typer.echo(("\n" if within else "") + f"note: {event.text}", err=True)
@@ -160,6 +189,22 @@ class ReplyStream:
         self.reason = reason
         if self._recorder is not None:
             self._recorder.reason(reason, self._index)
+
+    def _hear(self, text: str) -> None:
+        """More of the reply."""
+        if self._whole:
+            self._write(text)
+            return
+        self._reasoning.add(text)
+        self._show()
+
+    def _show(self) -> None:
+        self._thoughts.show(self._reasoning.blocks)
+        answer = self._reasoning.answer[self._answered :]
+        if answer:
+            self._thoughts.rest()
+            self._answered += len(answer)
+            self._write(answer)
 
     def _write(self, text: str) -> None:
         if self._out is None or not text:

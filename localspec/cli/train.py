@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from localspec.cli import common
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, StorageError, UsageError
 
 if TYPE_CHECKING:
+    from localspec.models.gguf import GGUFHeader
     from localspec.models.registry import Resolved
     from localspec.train.course import Request, Show
     from localspec.train.state import Run
@@ -63,6 +65,7 @@ def eagle3(
         raise UsageError("--minutes has to be more than 0; 40 are enough for a small model.")
     from localspec.model_choice import resolve
     from localspec.model_files import file_of
+    from localspec.models.own import check_head_name
     from localspec.train.course import Request, check, check_room, estimate, open_run
 
     questions = _questions(prompts, from_history)
@@ -75,20 +78,32 @@ def eagle3(
         threads=threads,
         tokens=tokens,
         questions=questions,
+        from_history=from_history and prompts is None,
         output=output,
         fresh=fresh,
     )
     header = check(request)
+    check_head_name("eagle3", replace(resolved, path=path))
+    if output is not None:
+        _check_output(output)
     run = open_run(request, header)
-    needed = estimate(request, header)
+    needed = estimate(request, header, run)
     check_room(needed, run.folder)
     _ask(request, needed.disk_bytes, needed.memory_bytes, run=run, yes=yes)
-    run.begin()
-    with _progress() as show:
-        trial, head, judged = _work(request, run, show)
-    name = _register(head, resolved, path)
-    run.remove()
-    _report(trial, judged, head, name, request.name)
+    with run.held():
+        run.begin()
+        with _progress() as show:
+            head, judged = _work(request, header, run, show)
+            name = _register(head, resolved, path)
+            run.remove()
+            trial = _tried(request, head, show)
+    _report(judged, head)
+    if trial is not None:
+        _report_trial(trial)
+    typer.echo(
+        f"Use it: localspec chat --model {request.name} --draft eagle3   (its name is {name}; --draft auto "
+        "takes it too, and only while it pays)"
+    )
 
 
 def _check_packages() -> None:
@@ -97,6 +112,15 @@ def _check_packages() -> None:
         raise UsageError(
             f"Training needs {' and '.join(lacking)}; install them with: pip install 'localspec[train]'."
         )
+
+
+def _check_output(path: Path) -> None:
+    """It is written last: what is wrong with it is better known before."""
+    if path.is_dir():
+        raise UsageError(f"--output: {path} is a folder; give the name of a file.")
+    folder = next(one for one in path.absolute().parents if one.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise StorageError(f"--output: {path} cannot be written: {folder} is no folder that can be.")
 
 
 def _questions(prompts: Path | None, from_history: bool) -> tuple[str, ...]:
@@ -136,35 +160,44 @@ def _ask(request: Request, disk: int, memory: int, *, run: Run, yes: bool) -> No
         raise typer.Exit
 
 
-def _work(request: Request, run: Run, show: Show) -> tuple[Trial, Path, tuple[float, ...]]:
-    from localspec.models.gguf import read_header
+def _work(request: Request, header: GGUFHeader, run: Run, show: Show) -> tuple[Path, tuple[float, ...]]:
     from localspec.paths import data_dir
     from localspec.train.course import Course
-    from localspec.train.trial import try_out
 
-    course = Course(request, read_header(request.target), run, show)
+    course = Course(request, header, run, show)
     course.write_texts()
     head = request.output or data_dir() / "heads" / f"{run.folder.name}.gguf"
-    judged = tuple(course.train(head))
-    trial = try_out(request.target, head, request.threads, lambda share, word: show(0.97 + share / 50, word))
-    return trial, head, judged
+    return head, tuple(course.train(head))
+
+
+def _tried(request: Request, head: Path, show: Show) -> Trial | None:
+    """What the head is worth on tasks that it has not seen; None where that cannot be told: why is said."""
+    from localspec.train.trial import try_out
+
+    try:
+        return try_out(
+            request.target, head, request.threads, lambda share, word: show(0.97 + share / 50, word)
+        )
+    except LocalspecError as error:
+        typer.echo(f"The head is made and known, and could not be tried out: {error}", err=True)
+        return None
 
 
 def _register(head: Path, target: Resolved, path: Path) -> str:
-    from dataclasses import replace
-
     from localspec.models.own import register_head
 
     return register_head(head, kind="eagle3", target=replace(target, path=path))
 
 
-def _report(trial: Trial, judged: tuple[float, ...], head: Path, name: str, target: str) -> None:
+def _report(judged: tuple[float, ...], head: Path) -> None:
+    typer.echo(f"Head: {head}\n\nAcceptance by place, those before it being accepted")
+    typer.echo(f"  texts that were held out   {'  '.join(f'{one:.2f}' for one in judged)}")
+
+
+def _report_trial(trial: Trial) -> None:
     from localspec.train.trial import APART, LENGTH
 
     out = sys.stdout.write
-    out(f"Head: {head}\n\n")
-    out("Acceptance by place, those before it being accepted\n")
-    out(f"  texts that were held out   {'  '.join(f'{one:.2f}' for one in judged)}\n")
     out(f"  the bench's tasks          {'  '.join(f'{one:.2f}' for one in trial.conditional)}\n\n")
     out(f"Tokens a pass with drafts of {LENGTH}\n")
     for task, one in trial.tasks.items():
@@ -176,8 +209,6 @@ def _report(trial: Trial, judged: tuple[float, ...], head: Path, name: str, targ
         f"draft {trial.draft_ratio:.2f}: {trial.speedup:.2f}x expected.\n"
         "On a consumer graphics card, where nine tokens take 1.4 of one: "
         f"{trial.speedup_on_gpu:.2f}x expected.\n"
-        f"Use it: localspec chat --model {target} --draft eagle3   (its name is {name}; --draft auto takes "
-        "it too, and only while it pays)\n"
     )
     sys.stdout.flush()
 

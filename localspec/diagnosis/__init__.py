@@ -19,7 +19,7 @@ is not known is null:
     models        known (a number), present (what a chat starts with), best {name, reason}, fetched [names],
                   folder, free_bytes
     terminal      interactive, kind, program, within, remote, columns, rows, colors, unicode, synchronized,
-                  kitty_keyboard, clipboard
+                  kitty_keyboard, clipboard_program, passes_copies, clipboard
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from localspec.clipboard import copies_file, program, terminal_takes_text
 from localspec.diagnosis.findings import Finding
 
 _SMALLEST = (60, 20)
@@ -37,6 +38,8 @@ class Terminal:
         program: the terminal's own name, where it tells.
         synchronized: whether it draws whole frames (mode 2026); None where it was not asked.
         kitty_keyboard: whether it tells all keys apart; None where it was not asked.
+        clipboard_program: what takes copied text for the clipboard of this screen, "" for none.
+        passes_copies: whether the terminal may pass text on to a clipboard (OSC 52).
     """
 
     interactive: bool
@@ -50,14 +53,20 @@ class Terminal:
     program: str = ""
     synchronized: bool | None = None
     kitty_keyboard: bool | None = None
+    clipboard_program: str = ""
+    passes_copies: bool = True
 
     @property
     def clipboard(self) -> str:
-        """How copied text gets to the clipboard, in words."""
+        """How text that is copied in the chat gets to the clipboard, in words; "" where there is no chat."""
         if not self.interactive:
             return ""
-        through = f" through {self.within}" if self.within else ""
-        return f"OSC 52{through}, to the clipboard where the terminal runs"
+        ways = [self.clipboard_program] if self.clipboard_program else []
+        if self.passes_copies:
+            through = f" through {self.within}" if self.within else ""
+            ways.append(f"OSC 52{through}, to the clipboard where the terminal runs")
+        # What the app does with text that nothing takes.
+        return "; or else ".join(ways) or f"none here: what is copied is put into {copies_file()}"
 
 
 def look_at_terminal(*, ask: bool = True) -> Terminal:
@@ -83,6 +92,8 @@ def look_at_terminal(*, ask: bool = True) -> Terminal:
         program=os.environ.get("TERM_PROGRAM", ""),
         synchronized=None if answers is None else re.search(rb"\?2026;[123]\$y", answers) is not None,
         kitty_keyboard=None if answers is None else re.search(rb"\x1b\[\?\d*u", answers) is not None,
+        clipboard_program=next(iter(program() or ()), ""),
+        passes_copies=terminal_takes_text(),
     )
 
 
@@ -103,12 +114,20 @@ def terminal_findings(terminal: Terminal) -> Iterator[Finding]:
         yield Finding("note", "The terminal's encoding is not UTF-8; set LANG to a UTF-8 locale.")
     if terminal.colors < 256:
         yield Finding("note", "The terminal announces few colours; TERM=xterm-256color is usual.")
+    if not terminal.clipboard_program:
+        yield from _clipboard_findings(terminal)
+
+
+def _clipboard_findings(terminal: Terminal) -> Iterator[Finding]:
+    """Where the terminal is the one way to the clipboard: what keeps it from being one."""
     if terminal.within == "screen":
         yield Finding("note", "GNU screen passes no clipboard on; copying from the chat works outside of it.")
     elif terminal.within == "tmux":
         yield Finding("note", "Copying through tmux needs `set -g set-clipboard on` in its configuration.")
     elif terminal.program == "Apple_Terminal":
         yield Finding("note", "Apple's Terminal takes no clipboard from programs (OSC 52); others do.")
+    elif not terminal.passes_copies:
+        yield Finding("note", "This console passes no clipboard on; copying from the chat works in a window.")
 
 
 def colors(environment: Mapping[str, str]) -> int:

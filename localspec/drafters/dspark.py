@@ -74,6 +74,8 @@ class DSparkDrafter(DFlashDrafter):
             place = self._first_row + len(chain)
             row = self._row(place)
             found = drawing.draw(row, tokens, chain, 1)
+            if not found.tokens:
+                break
             likeliest = found.tokens[0] == int(row.argmax())
             chance = found.chances[0]
             # Where the distribution is judged too, a chance must not depend on what was drawn from it.

@@ -36,6 +36,8 @@ def grown(
     confidence: list[float] = []
     while True:
         found = drawing.draw(row, tokens, chain, 1 if budget.leaves == 1 else 2)
+        if not found.tokens:
+            break
         drawn.append(found)
         chain.append(found.tokens[0])
         survival *= found.chances[0]

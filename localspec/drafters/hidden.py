@@ -53,7 +53,8 @@ class HiddenDrafter(ABC):
         self._tokens: list[int] = []
         self._waiting: list[States] = []
         self._first = self._fed = self._known = 0
-        self._ahead = False
+        # The head may hold another drafter's text, which goes before the first state comes.
+        self._ahead = True
 
     # --- the drafter's calls
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from localspec.errors import IncompatibleError
+from localspec.errors import IncompatibleError, ModelFileError
 from localspec.models.disk import readable_size
 from localspec.models.gguf import GGUFHeader
 from localspec.models.lookalikes import purpose
@@ -143,10 +143,21 @@ def check_draft_file(header: GGUFHeader, *, target: GGUFHeader) -> None:
 
 
 def check_target_file(header: GGUFHeader) -> None:
-    """Raise `IncompatibleError` for a file that is no language model by itself."""
+    """Whether a file can be a target.
+
+    Raises:
+        IncompatibleError: it is no language model by itself.
+        ModelFileError: it is damaged.
+    """
     what = purpose(header)
     if what:
         raise IncompatibleError(f"{header.path.name} cannot be a target: it is {what}; choose another model.")
+    if header.extra_layers > header.block_count:
+        # llama.cpp ends the process over it.
+        raise ModelFileError(
+            f"{header.path.name} says that {header.extra_layers} of its {header.block_count} layers predict "
+            "further tokens; fetch the model again."
+        )
 
 
 # --- vocabularies

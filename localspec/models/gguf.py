@@ -32,6 +32,7 @@ class GGUFHeader:
         metadata: every scalar, texts of up to a megabyte, and arrays of up to 1024 numbers.
         tensor_sizes: bytes of each tensor's data, by name.
         tensor_types: number format of each tensor, a key of `ggml_types.TENSOR_TYPES`, by name.
+        tensor_offsets: where each tensor's data begins in the file, by name.
         tensor_count: number of tensors.
         tensor_bytes: size of their data.
         parameters: number of their elements.
@@ -51,6 +52,7 @@ class GGUFHeader:
     vocabulary: int
     fingerprint: str
     tensor_types: Mapping[str, int] = field(default_factory=dict)
+    tensor_offsets: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -249,6 +251,7 @@ def read_part(path: Path) -> GGUFHeader:
         metadata=raw.metadata,
         tensor_sizes=raw.tensor_sizes,
         tensor_types=raw.tensor_types,
+        tensor_offsets=raw.tensor_offsets,
         tensor_count=len(raw.tensor_sizes),
         tensor_bytes=sum(raw.tensor_sizes.values()),
         parameters=raw.parameters,

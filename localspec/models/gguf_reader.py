@@ -56,6 +56,7 @@ class RawHeader:
     metadata: Mapping[str, Any]
     tensor_sizes: Mapping[str, int]
     tensor_types: Mapping[str, int]
+    tensor_offsets: Mapping[str, int]
     parameters: int
     vocabulary: int
     fingerprint: str
@@ -108,12 +109,13 @@ class _Reader:
                 metadata[key] = value
             if key in _TOKENIZER_KEYS:
                 tokenizer[key] = self._digest(began)
-        sizes, types, parameters = self._tensors(tensor_count, metadata)
+        sizes, types, places, parameters = self._tensors(tensor_count, metadata)
         return RawHeader(
             version=version,
             metadata=metadata,
             tensor_sizes=sizes,
             tensor_types=types,
+            tensor_offsets=places,
             parameters=parameters,
             vocabulary=vocabulary,
             fingerprint=_fingerprint(tokenizer) if vocabulary else "",
@@ -135,11 +137,14 @@ class _Reader:
             )
         return version
 
-    def _tensors(self, count: int, metadata: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int], int]:
-        """Bytes and type of each tensor, and the number of elements; raises if the file is too short."""
+    def _tensors(
+        self, count: int, metadata: Mapping[str, Any]
+    ) -> tuple[dict[str, int], dict[str, int], dict[str, int], int]:
+        """Bytes, type and place of each tensor, and all elements; raises if the file is too short."""
         end = parameters = 0
         sizes: dict[str, int] = {}
         types: dict[str, int] = {}
+        places: dict[str, int] = {}
         for _ in range(count):
             name = self._name()
             if name in sizes:
@@ -156,16 +161,18 @@ class _Reader:
             block, block_bytes = TENSOR_TYPES.get(kind, (1, 0))
             size = -(-elements // block) * block_bytes
             parameters += elements
-            sizes[name], types[name] = size, kind
+            sizes[name], types[name], places[name] = size, kind, offset
             end = max(end, offset + size)
-        self._check_end(count, metadata, end, sum(sizes.values()))
-        return sizes, types, parameters
+        first = self._check_end(count, metadata, end, sum(sizes.values()))
+        return sizes, types, {name: first + place for name, place in places.items()}, parameters
 
-    def _check_end(self, count: int, metadata: Mapping[str, Any], end: int, total: int) -> None:
+    def _check_end(self, count: int, metadata: Mapping[str, Any], end: int, total: int) -> int:
+        """Where the tensors' data begins."""
         alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise self.damaged("its alignment is impossible")
-        needed = -(-self._at // alignment) * alignment + end
+        first = -(-self._at // alignment) * alignment
+        needed = first + end
         if count and needed > self._size:
             missing = needed - self._size
             raise ModelFileError(
@@ -174,6 +181,7 @@ class _Reader:
             )
         if total > self._size:
             raise self.damaged("its tensors overlap")
+        return first
 
     def _digest(self, began: int) -> bytes:
         """Hash of what was read since: in one piece, which is far quicker than text by text."""

@@ -5,6 +5,8 @@ llama.cpp ends the process over most of what is wrong in such a file, so all tha
 
 from __future__ import annotations
 
+import sys
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +21,8 @@ _EAGLE3_LAYERS = 3
 _DEFAULT_BLOCK = 16
 """llama.cpp's, for DFlash heads that do not say theirs."""
 _I64 = 27
+_LONGEST_LIST = 2**24
+"""Bytes of a list of drafted tokens."""
 _BLOCK_TENSORS = (
     "attn_norm",
     "attn_q",
@@ -221,6 +225,8 @@ def _check_shared(facts: HeadFacts, header: GGUFHeader) -> None:
             f"{name} has a list of the tokens that it drafts (d2t) which llama.cpp cannot use; fetch or make "
             "it again."
         )
+    if "d2t" in header.tensor_sizes:
+        _check_drafted(header)
     if facts.own_embeddings and _elements(header, "token_embd.weight") < facts.vocabulary * facts.width:
         raise ModelFileError(f"{name} has a table of fewer tokens than its tokenizer has; fetch it again.")
 
@@ -287,6 +293,29 @@ def _layers(header: GGUFHeader) -> tuple[int, ...]:
 def _number(header: GGUFHeader, key: str) -> int:
     value = header.metadata.get(f"{header.architecture}.{key}", 0)
     return value if isinstance(value, int) and value > 0 else 0
+
+
+def _check_drafted(header: GGUFHeader) -> None:
+    """Raise `ModelFileError` where a list of drafted tokens (d2t) names some that the head does not have.
+
+    The list itself is read: llama.cpp puts logits where it says.
+    """
+    name, size = header.path.name, header.tensor_sizes["d2t"]
+    again = "fetch or make it again."
+    if size > _LONGEST_LIST:
+        raise ModelFileError(f"{name} has an impossibly long list of drafted tokens (d2t); {again}")
+    try:
+        with header.path.open("rb") as file:
+            file.seek(header.tensor_offsets["d2t"])
+            listed = array("q", file.read(size)[: size // 8 * 8])
+    except OSError as error:
+        raise ModelFileError(f"Cannot read {header.path} ({error.strerror or error}).") from error
+    if sys.byteorder == "big":
+        listed.byteswap()
+    if len(listed) * 8 != size or not all(0 <= token < _tokens(header) for token in listed):
+        raise ModelFileError(
+            f"{name} has a list of drafted tokens (d2t) that names some which it does not have; {again}"
+        )
 
 
 def _tokens(header: GGUFHeader) -> int:

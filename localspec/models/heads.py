@@ -124,7 +124,7 @@ def check_head(facts: HeadFacts, target: GGUFHeader) -> None:
         )
     # The output of a target goes with its own number of tokens alone.
     spare = _MOST_EXTRA if facts.own_output else 0
-    if target.vocabulary and abs(facts.vocabulary - target.vocabulary) > spare:
+    if target.vocabulary and not 0 <= facts.vocabulary - target.vocabulary <= spare:
         raise IncompatibleError(
             f"{other}: it has {facts.vocabulary} tokens, and this one has {target.vocabulary}."
         )

@@ -150,13 +150,12 @@ def register_head(path: Path, *, kind: str, target: registry.Resolved, name: str
         StorageError: the user's registry cannot be written.
         ModelFileError, NotFoundError: the file is none.
     """
-    name = name or plain_name(f"{target.name}-{kind}")
-    made_for = str(target.path.absolute()) if target.entry is None and target.path else target.name
-    there = entry_of(name)
-    if there is not None and (there.head, there.target) == (kind, made_for) and there.is_local:
-        remove_entry(name)
-    else:
+    name = name or head_name(kind, target)
+    made_for = _made_for(target)
+    if not _is_head(name, kind, made_for):
         check_free(name)
+    else:
+        remove_entry(name)
     header = read_header(path)
     values = entry_values(
         path,
@@ -166,6 +165,27 @@ def register_head(path: Path, *, kind: str, target: registry.Resolved, name: str
     )
     add_entry(name, values | {"head": kind, "target": made_for}, "Made by `localspec train`.")
     return name
+
+
+def head_name(kind: str, target: registry.Resolved) -> str:
+    """The name that a head for `target` gets of itself."""
+    return plain_name(f"{target.name}-{kind}")
+
+
+def check_head_name(kind: str, target: registry.Resolved) -> None:
+    """Raise `UsageError` where a head for `target` could not be registered: another model has its name."""
+    name = head_name(kind, target)
+    if not _is_head(name, kind, _made_for(target)):
+        check_free(name)
+
+
+def _is_head(name: str, kind: str, made_for: str) -> bool:
+    there = entry_of(name)
+    return there is not None and (there.head, there.target) == (kind, made_for) and there.is_local
+
+
+def _made_for(target: registry.Resolved) -> str:
+    return str(target.path.absolute()) if target.entry is None and target.path else target.name
 
 
 def remove_entry(name: str) -> None:

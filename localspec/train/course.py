@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from localspec.errors import NotEnoughMemoryError, StorageError
+from localspec.errors import LocalspecError, NotEnoughMemoryError, StorageError, UsageError
 from localspec.models.disk import readable_size
 from localspec.models.gguf import GGUFHeader, read_header
 from localspec.models.heads import highest_tap
-from localspec.train.state import CHECKPOINT, Clock, Run, run_folder
+from localspec.train.sizes import AT_ONCE, BATCH, DRAFTED, LEARNT_SINCE, LONGEST
+from localspec.train.state import CHECKPOINT, Clock, Run, run_folder, write_whole
 from localspec.train.target import check_trainable
+
+if TYPE_CHECKING:
+    from localspec.runtime.model import LlamaModel
 
 PIECE, PIECE_S = 64, 60.0
 """Texts that are kept together, and seconds they may take: an interrupt loses at most the piece at work."""
@@ -23,6 +29,7 @@ FEWEST_TOKENS = 2_000
 _TEXTS, _END = 0.4, 0.06
 """Shares of the time: for texts, and for judging and trying out."""
 _HALF = 2
+"""Bytes of a number of half precision."""
 _TOKENS_A_SECOND = 1e9
 """Tokens that are written in a second by a model of one byte; a rough guess, for the estimate alone."""
 
@@ -38,6 +45,7 @@ class Request:
         tokens: of texts at most; None: as many as there is time for.
         threads: of the CPU; None: as many as there are cores, fewer while other programs compute.
         questions: the user's own, in place of the target's; empty for none.
+        from_history: whether they come from chats, which go on while a run is interrupted.
         output: the head's file; None: beside the run.
         fresh: begin anew where there is an unfinished run.
         seed: of all that is drawn.
@@ -49,6 +57,7 @@ class Request:
     threads: int | None
     tokens: int | None = None
     questions: tuple[str, ...] = ()
+    from_history: bool = False
     output: Path | None = None
     fresh: bool = False
     seed: int = 1
@@ -94,20 +103,32 @@ def check(request: Request) -> GGUFHeader:
     return header
 
 
-def estimate(request: Request, header: GGUFHeader) -> Estimate:
-    """What it will take; the numbers are upper bounds, but for the memory, which is about right."""
+def estimate(request: Request, header: GGUFHeader, run: Run) -> Estimate:
+    """What it will still take; the numbers are upper bounds, but for the memory, which is about right."""
     from localspec.train.widening import copy_bytes
 
-    width = header.embedding_length
+    width, inner = header.embedding_length, header_inner(header)
     wanted = request.tokens or MOST_TOKENS
     writing = _TOKENS_A_SECOND / max(header.tensor_bytes, 1) * 100
     tokens = int(min(wanted, max(FEWEST_TOKENS, request.minutes * 60 * _TEXTS * writing)))
-    copy = copy_bytes(header)
-    disk = tokens * 4 * width * _HALF + copy
-    weights = 8192 * width + 16 * width * width + 3 * width * header_inner(header)
-    # Embeddings of all tokens, the head's weights, and for each of these a gradient and two moments.
-    memory = header.tensor_bytes + copy + 4 * (header.vocabulary * width * 2 + 4 * weights) + 1_200_000_000
-    return Estimate(tokens, disk + 64_000_000, memory)
+    copy = copy_bytes(header, run.folder)
+    weights = DRAFTED * width + 16 * width * width + 3 * width * inner
+    # A checkpoint is the weights and two moments of each; the one before stays until it is written.
+    disk = tokens * 4 * width * _HALF + copy + 2 * 12 * weights + 64_000_000
+    return Estimate(tokens, max(disk - run.size, 0), _memory(header, copy, weights, inner))
+
+
+def _memory(header: GGUFHeader, copy: int, weights: int, inner: int) -> int:
+    """Bytes of memory: the more of what writing and what training takes."""
+    width, heads = header.embedding_length, max(header.head_count, default=1)
+    rows = AT_ONCE * LONGEST
+    layer = sum(header.head_count_kv[:1]) * (header.key_length + header.value_length)
+    writing = max(header.tensor_bytes, copy) + rows * _HALF * (layer * header.block_count + 4 * width)
+    # Embeddings of all tokens, as they are read and as they are kept; the head, its gradient and two moments.
+    fixed = 4 * (header.vocabulary * width * 2 + 4 * weights)
+    # Twice what is alive at once: texts of all lengths leave holes in the heap.
+    places = BATCH * 4 * len(LEARNT_SINCE) * (48 * width + 16 * inner + 20 * heads * LONGEST)
+    return max(writing, fixed + places + BATCH * DRAFTED * _HALF) + 800_000_000
 
 
 def header_inner(header: GGUFHeader) -> int:
@@ -144,9 +165,19 @@ def open_run(request: Request, header: GGUFHeader) -> Run:
     asked = hashlib.sha256("\0".join(request.questions).encode()).hexdigest()
     settings = {
         "target": str(request.target.absolute()), "bytes": stat.st_size, "tokenizer": header.fingerprint,
-        "questions": asked, "seed": request.seed,
+        "questions": "of chats" if request.from_history else asked, "seed": request.seed,
     }  # fmt: skip
     return Run(run_folder(request.name, "eagle3"), settings, fresh=request.fresh)
+
+
+def _loaded(path: Path) -> LlamaModel:
+    """The target, on the GPU where it fits there."""
+    from localspec.runtime.model import LlamaModel
+
+    try:
+        return LlamaModel(path, gpu_layers=-1)
+    except LocalspecError:
+        return LlamaModel(path, gpu_layers=0)
 
 
 class Course:
@@ -172,7 +203,6 @@ class Course:
         Raises:
             StorageError: no room on the disk.
         """
-        from localspec.runtime.model import LlamaModel
         from localspec.train.features import save_lesson, saved_lessons
         from localspec.train.widening import file_to_write_with
         from localspec.train.writing import Text, Writer
@@ -188,8 +218,9 @@ class Course:
             return tokens
         self._tell("making ready to write", clock)
         path = file_to_write_with(request.target, self._header, self._run, request.threads)
-        model = LlamaModel(path, gpu_layers=-1)
-        writer = Writer(model, self.layers, request.threads, request.seed + pieces, request.questions)
+        model = _loaded(path)
+        questions = self._questions()
+        writer = Writer(model, self.layers, request.threads, request.seed + pieces, questions)
         try:
             piece: list[Text] = []
             saved = clock.seconds
@@ -214,6 +245,7 @@ class Course:
 
         Raises:
             StorageError: no room on the disk.
+            UsageError: no time was left to learn in.
         """
         import torch
 
@@ -223,7 +255,6 @@ class Course:
         from localspec.train.lessons import Lessons
         from localspec.train.loop import Trainer
         from localspec.train.network import Head
-        from localspec.train.state import write_whole
         from localspec.train.target import TargetWeights
 
         torch.set_num_threads(self._request.threads or physical_cores())
@@ -238,6 +269,11 @@ class Course:
         left = self._total * (1 - _END) - self._run.spent.texts
         clock = Clock(self._run, "training", max(left, 0.0))
         trainer.train(clock, lambda word: self._tell(f"training: {word}", clock))
+        if not trainer.steps:
+            raise UsageError(
+                f"{self._request.minutes:g} minutes are not enough to learn anything from the texts; begin "
+                "again with more --minutes: the texts stay."
+            )
         self._tell("judging by texts that were held out", clock)
         judged = trainer.judge()
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -246,6 +282,14 @@ class Course:
             lambda path: export(path, head, target, layers=self.layers, scale=lessons.scale, chosen=chosen),
         )
         return judged.conditional
+
+    def _questions(self) -> tuple[str, ...]:
+        """The user's own questions, which are those of the run's first start."""
+        path = self._run.path("questions.json")
+        if not path.is_file():
+            text = json.dumps(self._request.questions)
+            write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+        return tuple(json.loads(path.read_text(encoding="utf-8")))
 
     def _tell(self, word: str, clock: Clock) -> None:
         clock.tick()

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from localspec.train.features import Lesson
+from localspec.train.sizes import BATCH, DRAFTED
 
-DRAFTED = 8192
-"""Tokens that a head can draft: the most frequent ones."""
-_BATCH = 2048
-"""Tokens of a batch, filled-up places included."""
 _AHEAD = 8
 """Places behind a batch's texts, so that later steps need no case of their own."""
 _SKIPPED = 4
 """Tokens at the beginning of a text from which nothing is learnt: they are the template's."""
+_OF_PROMPTS = 0.25
+"""Share of a prompt's places that are learnt from: a draft never stands there, but what it continues does."""
 _SAMPLED = 20_000
 
 
@@ -82,7 +81,7 @@ class Lessons:
         longest = 0
         for number in ordered:
             longest = max(longest, self._length(number))
-            if groups[-1] and longest * (len(groups[-1]) + 1) > _BATCH:
+            if groups[-1] and longest * (len(groups[-1]) + 1) > BATCH:
                 groups.append([])
                 longest = self._length(number)
             groups[-1].append(number)
@@ -90,8 +89,16 @@ class Lessons:
             random.shuffle(groups)
         yield from (group for group in groups if group)
 
-    def batch(self, numbers: Sequence[int], *, judged: bool) -> Batch:
-        """The texts `numbers`; `judged` counts the places of answers alone."""
+    def batch(
+        self, numbers: Sequence[int], *, judged: bool, random: np.random.Generator | None = None
+    ) -> Batch:
+        """The texts `numbers`, which count where they answer; to learn from, parts of prompts do too.
+
+        Args:
+            numbers: of the texts.
+            judged: whether they are judged, or learnt from.
+            random: draws the places of the prompts.
+        """
         texts, longest = len(numbers), max(self._length(number) for number in numbers)
         wide, narrow = self._pieces[0].states.shape[1], self._pieces[0].final.shape[1]
         states = np.zeros((texts, longest, wide), np.float32)
@@ -106,7 +113,10 @@ class Lessons:
             tokens[row, :length] = piece.tokens[start:end]
             likeliest[row, :length] = piece.likeliest[start:end]
             final[row, :length] = piece.final[start:end]
-            counts[row, max(1, answer - 1) if judged else _SKIPPED : length - 1] = True
+            counts[row, max(1, answer - 1) : length - 1] = True
+            if not judged and random is not None:
+                asked = slice(_SKIPPED, max(_SKIPPED, answer - 1))
+                counts[row, asked] = random.random(asked.stop - asked.start) < _OF_PROMPTS
         states /= self.scale
         return Batch(*(torch.from_numpy(array) for array in (states, tokens, likeliest, final, counts)))
 

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from localspec.train.distilling import distilled, wanted_distribution
 from localspec.train.lessons import Batch, Lessons
 from localspec.train.network import Cache, Head
+from localspec.train.sizes import LEARNT_SINCE
 from localspec.train.state import CHECKPOINT, Clock, Run, write_whole
 
 STEPS = 4
 """Draft steps that are judged."""
-_LEARNT_STEPS = 3
-_SECOND_HALF = 0.4
-"""Share of the time after which all steps are learnt; before that one less."""
+_OTHERS = 0.15
+"""Share of the places that later steps learn from though no draft reaches them: those behind a wrong token.
+What they look like there does not matter, but early on nearly all are such."""
 _RATE, _WARM_UP, _LAST_RATE = 1e-3, 30, 0.05
 _SHARP = 1.3
 """The target's distribution is sharpened by so much: a draft is the likeliest token."""
@@ -78,7 +80,7 @@ class Trainer:
         place = np.full(len(embeddings), -1, np.int64)
         place[chosen] = np.arange(len(chosen))
         self._place = torch.from_numpy(place)
-        self._output = head.output.weight.detach()
+        self._output = head.output.weight.detach().to(torch.bfloat16)
         matrices = [one for one in head.parameters() if one.ndim > 1 and one.requires_grad]
         vectors = [one for one in head.parameters() if one.ndim == 1]
         self._optimizer = torch.optim.AdamW(
@@ -103,7 +105,7 @@ class Trainer:
             for numbers in self._lessons.batches(self._lessons.learnt, random):
                 if clock.share >= 1:
                     break
-                value = self._learn(self._lessons.batch(numbers, judged=False), clock.share)
+                value = self._learn(self._lessons.batch(numbers, judged=False, random=random), clock.share)
                 loss = value if not loss else 0.95 * loss + 0.05 * value
                 show(f"step {self.steps}, loss {loss:.2f}")
                 clock.tick()
@@ -132,8 +134,9 @@ class Trainer:
         rate = _LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * share))
         for group in self._optimizer.param_groups:
             group["lr"] = _RATE * min(1.0, (self.steps + 1) / _WARM_UP) * rate
-        steps = _LEARNT_STEPS if share > _SECOND_HALF else _LEARNT_STEPS - 1
-        loss, _ = self._unrolled(batch, steps)
+        steps = sum(share >= since for since in LEARNT_SINCE)
+        random = torch.Generator().manual_seed(self.steps)
+        loss, _ = self._unrolled(batch, steps, random)
         self._optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_([one for one in self.head.parameters() if one.requires_grad], 1.0)
@@ -141,39 +144,48 @@ class Trainer:
         self.steps += 1
         return float(loss.item())
 
-    def _unrolled(self, batch: Batch, steps: int) -> tuple[Tensor, list[tuple[int, int]]]:
-        """The loss of some draft steps, and of each how many tokens were right and were reached."""
+    def _unrolled(
+        self, batch: Batch, steps: int, random: torch.Generator | None = None
+    ) -> tuple[Tensor, list[tuple[int, int]]]:
+        """The loss of some draft steps, and of each how many tokens were right and were reached.
+
+        Args:
+            batch: the texts.
+            steps: of a draft.
+            random: draws the places beyond a draft's reach that later steps learn from; None for none.
+        """
         head, tokens = self.head, batch.states.shape[1]
         cache: Cache = []
         loss = torch.zeros(())
         found: list[tuple[int, int]] = []
         alive: Tensor | None = None
+        number = torch.full(batch.counts.shape, -1, dtype=torch.long)
+        number[batch.counts] = torch.arange(int(batch.counts.sum()))
+        goal = batch.final[batch.counts]
+        wanted = wanted_distribution(goal, self._output, _SHARP)
+        hard = self._place[batch.likeliest[batch.counts]]
         with torch.autocast("cpu", torch.bfloat16):
-            with torch.no_grad():
-                number = torch.full(batch.counts.shape, -1, dtype=torch.long)
-                number[batch.counts] = torch.arange(int(batch.counts.sum()))
-                goal = batch.final[batch.counts]
-                wanted = torch.softmax((goal @ self._output.T).float() * _SHARP, -1)
-                hard = self._place[batch.likeliest[batch.counts]]
             state = head.fc(batch.states).float()
             for step in range(steps):
                 following = batch.tokens[:, 1 + step : 1 + step + tokens]
                 state = head.step(self._embeddings[following], state, cache, step)
                 here = batch.counts[:, 1 + step : 1 + step + tokens]
-                which = number[:, 1 + step : 1 + step + tokens][here]
-                normed = head.norm(state[here])
-                logits = head.output(normed).float()
-                one = -(wanted[which] * torch.log_softmax(logits, 1)).sum(1).mean()
-                one = one + _STATE_WEIGHT * functional.smooth_l1_loss(normed, goal[which])
+                reached = here if alive is None else here & alive
+                chosen = reached
+                if alive is not None and random is not None:
+                    chosen = reached | (here & (torch.rand(here.shape, generator=random) < _OTHERS))
+                which = number[:, 1 + step : 1 + step + tokens][chosen]
+                normed = head.norm(state[chosen])
+                one, likeliest = distilled(normed, self._output, wanted[which])
+                apart = functional.smooth_l1_loss(normed, goal[which], reduction="sum")
+                one = one + _STATE_WEIGHT * apart / max(normed.numel(), 1)
                 loss = loss + one * _LATER_WEIGHT**step
-                with torch.no_grad():
-                    right = torch.zeros_like(here)
-                    right[here] = logits.argmax(1) == hard[which]
-                    reached = here if alive is None else here & alive
-                    found.append((int((right & reached).sum()), int(reached.sum())))
-                    # Drafts are greedy: a step goes on where the text, too, says the likeliest token.
-                    said = batch.tokens[:, 2 + step : 2 + step + tokens]
-                    alive = right & reached & (said == batch.likeliest[:, 1 + step : 1 + step + tokens])
+                right = torch.zeros_like(here)
+                right[chosen] = likeliest == hard[which]
+                found.append((int((right & reached).sum()), int(reached.sum())))
+                # Drafts are greedy: a step goes on where the text, too, says the likeliest token.
+                said = batch.tokens[:, 2 + step : 2 + step + tokens]
+                alive = right & reached & (said == batch.likeliest[:, 1 + step : 1 + step + tokens])
         return loss, found
 
     def save(self) -> None:

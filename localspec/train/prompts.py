@@ -42,6 +42,22 @@ _NAMES = ("total", "count", "result", "items", "value", "index", "words", "numbe
 _NEW_NAMES = ("amount", "entries", "outcome", "position", "tally", "source", "content", "records", "figure")
 _SHORTEST = 60
 """Characters of a text that is worth asking about."""
+_LONGEST = 1400
+_STRANGE = 0.15
+"""Share of a text's words that are replaced before it is to be copied. A model's own text could be guessed
+without a look at it, and what people have copied is not the model's own."""
+_SYSTEM = (
+    "You are a careful assistant. Answer in plain words.", "You are a programmer who reviews code.",
+    "Use only what the user's text says, and quote it.", "You answer with one tool call as a JSON object.",
+    "You are a friendly teacher.", "Keep to the format that the user asks for, without a word around it.",
+    "You repair programs: say in one sentence what you do, then write the file.",
+)  # fmt: skip
+_FOLLOWING = (
+    "Make that shorter.", "Say it again in simpler words.", "Sum that up in three points.", "Go on.",
+    "Turn this into a list.", "Which part of that matters most, and why?", "Write it again, more formally.",
+    "Thanks. Give me an example.", "Repeat the last sentence and explain it.", "Is that right? Check it.",
+    "Now the same as a letter to a friend.", "What did you say first? Quote it.",
+)  # fmt: skip
 
 
 def first_question(rng: random.Random) -> str:
@@ -100,29 +116,23 @@ def first_question(rng: random.Random) -> str:
 
 def later_question(rng: random.Random, texts: Sequence[str], codes: Sequence[str]) -> str:
     """A question about something that was written before: to copy, change, sum up, or look up in it."""
-    code = rng.choice(codes) if codes and (not texts or rng.random() < 0.5) else None
-    if code is not None:
-        found = [name for name in _NAMES if re.search(rf"\b{name}\b", code)]
-        old = rng.choice(found) if found else "x"
-        return rng.choice(
-            (
-                f"Repeat this code exactly as it is:\n\n```\n{code}\n```",
-                f"```\n{code}\n```\n\nRename {old} to {rng.choice(_NEW_NAMES)} and write it all again.",
-                f"Add a comment before every line of this code and return all of it:\n\n```\n{code}\n```",
-                f"Make this print its result too, and return the full code.\n\n```\n{code}\n```",
-                f"```\n{code}\n```\n\nExplain this code line by line, quoting each line.",
-                f"main.py:\n{code}\n\nThe tests fail: NameError: {old}. Write the file again, repaired.",
-            )
-        )
-    text = rng.choice(texts)
+    if codes and (not texts or rng.random() < 0.4):
+        return _about_code(rng, rng.choice(codes))
+    text, other = rng.choice(texts), rng.choice(texts)
+    if rng.random() < 0.5:
+        text, other = disturbed(rng, text, texts), disturbed(rng, other, texts)
     sentence = rng.choice([part for part in re.split(r"(?<=[.!?])\s+", text) if part] or [text])
     word = rng.choice(re.findall(r"[A-Za-z]{4,}", text) or ["it"])
+    half, more = (one[: _LONGEST // 2] for one in (text, other))
+    first, second = rng.sample(range(1, 99), 2)
     return rng.choice(
         (
             f"Repeat the following text word for word:\n\n{text}",
-            f"Copy this text and then copy it once more:\n\n{text}",
+            f"Repeat this text exactly, without a comment:\n\n{text}",
+            f"Copy this text and then copy it once more:\n\n{half}",
             f"Summarize this text in three sentences, with one quote from it:\n\n{text}",
             f"Text:\n{text}\n\nQuestion: What does the text say about {word}? Answer with a quote.",
+            f"[note-{first}] {half}\n\n[page-{second}] {more}\n\nWhat is said of {word}? Quote.",
             f"Correct the spelling of this text and return all of it:\n\n{text}",
             f"Replace the word {word} by {rng.choice(_NEW_NAMES)} everywhere in this text:\n\n{text}",
             f"Document 1: {text}\n\nDocument 2: {sentence}\n\nWhich one mentions {word}? Quote it.",
@@ -133,13 +143,54 @@ def later_question(rng: random.Random, texts: Sequence[str], codes: Sequence[str
     )
 
 
+def _about_code(rng: random.Random, code: str) -> str:
+    found = [name for name in _NAMES if re.search(rf"\b{name}\b", code)]
+    old = rng.choice(found) if found else "x"
+    new, line = rng.choice(_NEW_NAMES), rng.choice([one.strip() for one in code.splitlines() if one.strip()])
+    failed = f"main.py::test_{old} FAILED\n>       {line}\nE       NameError: {old}"
+    return rng.choice(
+        (
+            f"Repeat this code exactly as it is:\n\n```\n{code}\n```",
+            f"```\n{code}\n```\n\nRename {old} to {new} and write it all again.",
+            f"Rename {old} to {new} in this code and return all of it in one block:\n\n{code}",
+            f"Add a comment before every line of this code and return all of it:\n\n```\n{code}\n```",
+            f"Make this print its result too, and return the full code.\n\n```\n{code}\n```",
+            f"Check the arguments, add a docstring, and return all of this code:\n\n{code}",
+            f"```\n{code}\n```\n\nExplain this code line by line, quoting each line.",
+            f"main.py:\n{code}\n\n{failed}\n\nSay what is wrong, then write the whole file, repaired.",
+        )
+    )
+
+
+def disturbed(rng: random.Random, text: str, texts: Sequence[str]) -> str:
+    """`text` with some words of other texts in it and with other numbers, so that it has to be read."""
+    words = re.findall(r"[A-Za-z]{4,}", rng.choice(texts)) or ["thing"]
+
+    def other(found: re.Match[str]) -> str:
+        if found[0].isdigit():
+            return str(rng.randrange(10 ** len(found[0])))
+        return rng.choice(words) if rng.random() < _STRANGE else found[0]
+
+    return re.sub(r"\d+|[A-Za-z]{4,}", other, text)
+
+
+def follow_up(rng: random.Random) -> str:
+    """What is asked after an answer."""
+    return rng.choice(_FOLLOWING)
+
+
+def system_line(rng: random.Random) -> str:
+    """What a model is told before a chat begins."""
+    return rng.choice(_SYSTEM)
+
+
 def material(answer: str) -> tuple[str, bool] | None:
     """What a later question can be about: a piece of an answer, and whether it is code; None for nothing."""
     code = re.search(r"```[a-zA-Z]*\n(.+?)```", answer, re.DOTALL)
     if code and len(code[1].strip()) >= _SHORTEST:
-        return code[1].strip()[:900], True
+        return code[1].strip()[:_LONGEST], True
     plain = answer.strip()
     if "```" in plain or len(plain) < _SHORTEST:
         return None
     paragraphs = [part.strip() for part in plain.split("\n\n") if len(part.strip()) >= _SHORTEST]
-    return (paragraphs[0][:700], False) if paragraphs else None
+    return ("\n\n".join(paragraphs)[:_LONGEST], False) if paragraphs else None

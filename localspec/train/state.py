@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import StorageError
+from localspec.errors import StorageError, UsageError
 from localspec.paths import data_dir
 
 Settings = dict[str, Any]
@@ -25,7 +27,7 @@ def run_folder(target: str, kind: str) -> Path:
     return data_dir() / "train" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', target)}-{kind}"
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Have `write` make a file that is there as a whole or not at all; raises `StorageError`."""
     part = path.with_name(f"{path.stem}.part{path.suffix}")
     try:
@@ -37,7 +39,9 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         # PyTorch says RuntimeError where the disk is full.
         part.unlink(missing_ok=True)
         why = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise StorageError(f"{path} cannot be written ({why}); free some space first.") from error
+        full = getattr(error, "errno", errno.ENOSPC) in (errno.ENOSPC, errno.EDQUOT)
+        what = "free some space" if full else "make it writable"
+        raise StorageError(f"{path} cannot be written ({why}); {what} first.") from error
 
 
 @dataclass(slots=True)
@@ -71,6 +75,26 @@ class Run:
         if self.goes_on and known is not None:
             self.spent = Spent(**known.get("spent", {}))
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While it lasts no other process can work on this run; raises `UsageError` where one does."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.folder.parent / f".{self.folder.name}.lock", timeout=0)
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout as error:
+            raise UsageError(
+                f"Another localspec is training in {self.folder}; wait for it, or stop it first."
+            ) from error
+        except OSError as error:
+            raise StorageError(f"{self.folder} cannot be used ({error.strerror or error}).") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
     def begin(self) -> None:
         """Make the folder, and empty it of another run; raises `StorageError`."""
         try:
@@ -94,6 +118,11 @@ class Run:
     def remove(self) -> None:
         """Delete all of it: the head is made."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def size(self) -> int:
+        """Bytes that a run which goes on has on the disk already."""
+        return sum(path.stat().st_size for path in self.folder.iterdir()) if self.goes_on else 0
 
     def path(self, name: str) -> Path:
         """A file of the run."""

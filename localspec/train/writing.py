@@ -20,21 +20,22 @@ from localspec.runtime.cores import physical_cores
 from localspec.runtime.features import LayerTap
 from localspec.runtime.model import LlamaModel
 from localspec.runtime.states import NormedStates
-from localspec.train.prompts import first_question, later_question, material
+from localspec.train.prompts import first_question, follow_up, later_question, material, system_line
+from localspec.train.sizes import AT_ONCE, LONGEST
 from localspec.types import ChatMessage, Rows
 
-LONGEST = 640
-"""Tokens of a text at most."""
-AT_ONCE = 32
-"""Texts that are written side by side."""
-_QUESTION, _ANSWER, _SHORTEST_QUESTION = 160, 320, 6
+_QUESTION, _SHORTEST_QUESTION = 160, 6
+_ANSWER, _FREE_ANSWER = 320, 200
+"""Tokens of an answer at most; of one to a question without material fewer: there is more of its kind."""
 _ROOM = 64
 """Tokens that are left for an answer at least."""
 _TOP = 64
-_OWN = 0.3
+_OWN = 0.15
 """Share of the questions that the target asks itself."""
-_LATER = 0.7
+_LATER = 0.85
 """Share of the others that are about what was written before."""
+_FOLLOW_UP, _SYSTEM = 0.15, 0.15
+"""Shares of these that go on with an answer as a chat does, and of questions with a system prompt."""
 _GREEDY = 2 / 3
 """Share of the answers that are the likeliest ones; others are drawn at `_WARM`, as chats are."""
 _WARM = 0.7
@@ -87,6 +88,7 @@ class _Slot:
     kind: str
     tokens: list[int]
     waiting: list[int] = field(default_factory=list)
+    messages: list[ChatMessage] = field(default_factory=list)
     asking: bool = False
     count: int = 0
     answer: int = 0
@@ -132,6 +134,7 @@ class Writer:
         self._before, self._after = self._prompt(before), self._tokens(after)
         self._texts: deque[str] = deque(maxlen=200)
         self._codes: deque[str] = deque(maxlen=200)
+        self._chats: deque[list[ChatMessage]] = deque(maxlen=50)
 
     def close(self) -> None:
         """Free the cache."""
@@ -182,17 +185,31 @@ class Writer:
         if self._given:
             question = self._given[0]
             self._given.rotate(-1)
-            return self._asked("given", question, temperature)
+            return self._asked("given", self._question(question), temperature)
         if self._rng.random() < _OWN and self._before:
             return _Slot("own", [], list(self._before), asking=True, temperature=temperature)
         if (self._texts or self._codes) and self._rng.random() < _LATER:
+            if self._chats and self._rng.random() < _FOLLOW_UP:
+                chat = self._rng.choice(self._chats)
+                return self._asked("later", [*chat, ChatMessage("user", follow_up(self._rng))], temperature)
             question = later_question(self._rng, self._texts, self._codes)
-            return self._asked("later", question, temperature)
-        return self._asked("first", first_question(self._rng), temperature)
+            return self._asked("later", self._question(question, system=True), temperature)
+        question = first_question(self._rng)
+        return self._asked("first", self._question(question, system=True), temperature)
 
-    def _asked(self, kind: str, question: str, temperature: float) -> _Slot:
-        tokens = self._prompt(self._render(question))[: LONGEST - _ROOM]
-        return _Slot(kind, [], tokens, answer=len(tokens), temperature=temperature)
+    def _question(self, question: str, *, system: bool = False) -> list[ChatMessage]:
+        messages = [ChatMessage("user", question)]
+        if system and self._rng.random() < _SYSTEM:
+            messages.insert(0, ChatMessage("system", system_line(self._rng)))
+        return messages
+
+    def _asked(self, kind: str, messages: list[ChatMessage], temperature: float) -> _Slot:
+        tokens = self._prompt(self._template.render(messages))
+        if len(tokens) > LONGEST - _ROOM:
+            # What is cut is the middle: the end says that the answer begins.
+            half = (LONGEST - _ROOM) // 2
+            tokens = tokens[:half] + tokens[-half:]
+        return _Slot(kind, [], tokens, messages=messages, answer=len(tokens), temperature=temperature)
 
     def _read(self, number: int, slot: _Slot, rows: NDArray[np.float32]) -> None:
         """Read what waits of a prompt; its last row is the next one to draw from."""
@@ -230,7 +247,8 @@ class Writer:
             slot.answer = len(slot.tokens) + len(slot.waiting)
             return None
         slot.tokens.append(token)
-        full = len(slot.tokens) >= LONGEST - 1 or slot.count >= _ANSWER
+        most = _FREE_ANSWER if slot.kind in ("own", "first") else _ANSWER
+        full = len(slot.tokens) >= LONGEST - 1 or slot.count >= most
         if not (ends or full or (slot.count % 16 == 0 and _loops(slot.tokens[slot.answer :]))):
             return None
         if slot.count < 4:
@@ -254,7 +272,10 @@ class Writer:
         if slot.kind == "later":
             return
         pieces = b"".join(self._model.token_bytes(token) for token in slot.tokens[slot.answer :])
-        found = material(pieces.decode("utf-8", "replace"))
+        answer = pieces.decode("utf-8", "replace")
+        if slot.messages:
+            self._chats.append([*slot.messages, ChatMessage("assistant", answer)])
+        found = material(answer)
         if found is not None:
             (self._codes if found[1] else self._texts).append(found[0])
 

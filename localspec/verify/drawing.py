@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from localspec.errors import BadLogitsError
+from localspec.errors import BadLogitsError, DeadEndError
 from localspec.sampling import Ids, Sampler, Values, gumbel_noise
 from localspec.types import Drawn
 from localspec.verify.base import Probabilities, Verifier, drafting_seed, needs_probs, shares_noise
@@ -44,8 +44,14 @@ class RuleDrawing:
 
         Raises:
             BadLogitsError: the row holds NaN or forbids every token.
-            UsageError: a grammar that forbids every token.
         """
+        try:
+            return self._drawn(row, tokens, drafted, count)
+        except DeadEndError:
+            # The target may have what the drafter lacks: heads draft a part of the vocabulary.
+            return Drawn((), ())
+
+    def _drawn(self, row: Values, tokens: Sequence[int], drafted: Sequence[int], count: int) -> Drawn:
         sampler = self._sampler
         seen = sampler.window(tokens)
         if seen:

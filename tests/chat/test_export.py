@@ -17,6 +17,7 @@ from localspec.chat.imports import parsed, read_trees
 from localspec.chat.parts import DamageError
 from localspec.chat.rows import Tree
 from localspec.chat.store import Store
+from localspec.chat.thinking import kept_opening
 from localspec.conversations import take_in
 from localspec.errors import NotFoundError, StorageError, UsageError
 
@@ -99,6 +100,38 @@ def test_markdown_has_the_branch_that_is_shown_and_what_stands_beside_it(store: 
     assert "> Be brief.\n> Very." in text
     assert "Another way.\n\n*(not finished)*" in text
     assert "Hm.\n\n*(failed)*" in text
+
+
+def test_markdown_folds_reasoning_and_json_keeps_it(store: Store) -> None:
+    row = store.create(model="m", title="Thinking")
+    said = {
+        "<think>\nIdea.\n\n```py\nopen\n</think>\n\nThe answer.": {},
+        "Opened by the prompt.</think>Yes.": kept_opening("", "<think>"),
+        "Cut": kept_opening("", "<think>"),
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Well.": {},
+        "<think>\n\n</think>\n\nNothing thought.": {},
+        "An answer about <think> marks.": {},
+    }
+    for text, stats in said.items():
+        store.add_message(row.id, "user", "<think>mine</think>")
+        answer = store.add_message(row.id, "assistant", text)
+        store.update_message(answer.id, stats=stats, status="cancelled" if text == "Cut" else "complete")
+    tree = store.tree(row.id)
+    assert tree is not None
+    told = as_markdown([tree])
+    bodies = [part.partition("\n\n")[2].strip() for part in told.split("\n## ")[2::2]]
+    assert bodies == [
+        "<details>\n<summary>Reasoning</summary>\n\n> Idea.\n>\n> ```py\n> open\n\n</details>\n\nThe answer.",
+        "<details>\n<summary>Reasoning</summary>\n\n> Opened by the prompt.\n\n</details>\n\nYes.",
+        "<details>\n<summary>Reasoning, not to the end</summary>\n\n> Cut\n\n</details>\n\n*(not finished)*",
+        "<details>\n<summary>Reasoning</summary>\n\n> hm\n\n</details>\n\nWell.",
+        "Nothing thought.",
+        "An answer about <think> marks.",
+    ]
+    # What the user wrote is no reasoning.
+    assert told.count("<think>mine</think>") == len(said)
+    kept = json.loads(as_json([tree]))["conversations"][0]["messages"]
+    assert [one["content"] for one in kept if one["role"] == "assistant"] == list(said)
 
 
 def test_a_long_branch_is_no_trouble(store: Store) -> None:

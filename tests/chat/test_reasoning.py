@@ -9,9 +9,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from localspec.chat.template import ChatTemplate
-from localspec.chat.thinking import MARKS, Reasoning, opening_of, reasoning_of, without_reasoning
+from localspec.chat.thinking import (
+    MARKS,
+    Reasoning,
+    kept_opening,
+    opening_in,
+    opening_of,
+    reasoning_of,
+    told_again,
+    without_reasoning,
+)
 from localspec.runtime.vocabulary import vocabulary
-from tests.chat.shapes import assistant, user
+from tests.chat.shapes import DEEPSEEK_LIKE, QWEN3_LIKE, assistant, user
 from tests.models.vocabularies import bpe_metadata, write
 
 CHANNELS = (
@@ -140,3 +149,42 @@ def test_control_tokens_are_shown_where_they_mark_reasoning(
     with vocabulary(write(tmp_path / "v.gguf", bpe_metadata(special=special))) as model:
         pieces = [model.token_bytes(token).decode() for token in range(len(special))]
     assert tuple(piece for piece in pieces if piece) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "opening", "told"),
+    [
+        ("First idea.", "<think>", "<think>First idea.</think>"),
+        ("\n<think>\nFirst idea.", "<think>", "\n<think>\nFirst idea.</think>"),
+        ("First idea.\n</think>\n\nHello", "<think>", "First idea.\n</think>\n\nHello"),
+        # Of other marks the end alone tells nothing.
+        ("hm[/THINK]Hello", "[THINK]", "[THINK]hm[/THINK]Hello"),
+        ("hm", "[THINK]", "[THINK]hm[/THINK]"),
+        ("Hello", "", "Hello"),
+        ("Hello", None, "Hello"),
+        ("<think>\nstopped", "", "<think>\nstopped"),
+    ],
+)
+def test_a_block_that_the_prompt_had_opened_is_whole_in_later_prompts(
+    text: str, opening: str | None, told: str
+) -> None:
+    assert told_again(text, opening) == told
+    again = reasoning_of(told)
+    assert again.answer.strip() == reasoning_of(text, opening).answer.strip()
+
+
+def test_templates_leave_out_a_reply_that_was_stopped_within_its_reasoning() -> None:
+    for source in (QWEN3_LIKE, DEEPSEEK_LIKE):
+        turns = [user("Hi"), assistant(told_again("An idea.", "<think>")), user("Go on")]
+        shown = ChatTemplate(source).render(turns)
+        assert "Hi" in shown
+        assert "Go on" in shown
+        assert "An idea." not in shown
+
+
+def test_what_is_kept_of_an_opening_is_found_again() -> None:
+    for text, opening in (("hm", "<think>"), ("hm\n</think>\n\nHello", ""), ("hm</think>Hello", "<think>")):
+        assert opening_in(kept_opening(text, opening)) == opening
+    assert kept_opening("Hello", "") == {}
+    for stats in (None, {}, {"reasoning": 1}, {"reasoning": {"opening": 3}}):
+        assert opening_in(stats) is None

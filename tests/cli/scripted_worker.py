@@ -106,7 +106,8 @@ class Worker:
 
     def on_generate(self, command: messages.Generate) -> None:
         assert self.load is not None
-        self.emit(messages.PrefillProgress(command.id, 2, 4, 0, 0.1))
+        opening = "<think>" if self.scenario.startswith("opened") else ""
+        self.emit(messages.PrefillProgress(command.id, 2, 4, 0, 0.1, opening))
         if self.scenario == "fails":
             self.step(command, "Half a")
             self.emit(messages.Failed(command.id, "BadLogitsError", "The model returned NaN.", ""))
@@ -124,6 +125,17 @@ class Worker:
         elif self.scenario == "echo":
             said = {"load": asdict(self.load), "generate": asdict(command)}
             self.reply(command, [json.dumps(said)])
+        elif self.scenario == "thinks":
+            self.reply(
+                command,
+                ["<thi", "nk>\nFirst ", "idea.\n\nSecond \x1b[31midea.\n</thi", "nk>\n\nThe ans", "wer."],
+            )
+        elif self.scenario == "thinks without end":
+            self.reply(command, ["<think>\nFirst", " idea.\n"])
+        elif self.scenario == "opened":
+            self.reply(command, ["First idea.\n", "</think>\n\nThe answer."])
+        elif self.scenario == "opened without end":
+            self.reply(command, ["First ", "idea."])
         elif self.scenario == "flood":
             self.reply(command, ["word " * 1000] * 100)
         else:

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from localspec.chat.rows import Wishes
 from localspec.chat.store import Store
+from localspec.chat.thinking import opening_in
+from localspec.messages import Generate
 from localspec.recording import read_session
 from tests.cli.conftest import Command, environment, scripted_command
 from tests.cli.terminal import run_in_terminal
@@ -120,15 +123,26 @@ def test_commands(scripted: Command, tiny_gguf: Path) -> None:
 @pytest.mark.parametrize(
     ("stdin", "sentence"),
     [
-        (b"/what\n", "no command '/what'"),
-        (b"/draft magic\n", "magic"),
-        (b"\xff\xfe\n", "not valid UTF-8"),
-        (b"a\0b\n", "binary"),
+        (b"/what\none\n", "no command '/what'"),
+        (b"one\n/draft magic\n", "magic"),
+        (b"/spec of\none\n", "/spec of"),
     ],
 )
-def test_what_cannot_be_done_ends_a_pipe(
+def test_a_mistyped_command_in_a_pipe_loses_no_message(
     scripted: Command, tiny_gguf: Path, stdin: bytes, sentence: str
 ) -> None:
+    done = scripted("reply", "chat", "--plain", "--model", str(tiny_gguf), stdin=stdin)
+    # That something was wrong is not lost either.
+    assert (done.returncode, done.stdout) == (2, REPLY)
+    assert sentence in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("stdin", "sentence"),
+    [(b"\xff\xfe\n", "not valid UTF-8"), (b"/what\na\0b\n", "binary")],
+)
+def test_what_is_no_text_ends_a_pipe(scripted: Command, tiny_gguf: Path, stdin: bytes, sentence: str) -> None:
     done = scripted("reply", "chat", "--plain", "--model", str(tiny_gguf), stdin=stdin)
     assert (done.returncode, done.stdout) == (2, b"")
     assert sentence in done.stderr.decode()
@@ -149,6 +163,63 @@ def test_the_next_chat_goes_on_with_the_last_one(scripted: Command, tiny_gguf: P
     )
     assert done.returncode == 3
     assert "no conversation 9" in done.stderr.decode()
+
+
+def asked(file: Path) -> list[Generate]:
+    """What the engine of a recorded chat was asked."""
+    commands = (item.command for item in read_session(file).items)
+    return [command for command in commands if isinstance(command, Generate)]
+
+
+def test_what_a_conversation_has_of_its_own_counts_when_it_goes_on(
+    scripted: Command, tiny_gguf: Path, tmp_path: Path
+) -> None:
+    store = Store()
+    own = Wishes(temperature=0.25, seed=7, think=False)
+    row = store.create(model="tiny", title="mine", system_prompt="Be brief.", settings=own.kept)
+    store.add_message(row.id, "user", "before")
+    store.add_message(row.id, "assistant", "long ago")
+    store.close()
+    file = tmp_path / "chat.jsonl"
+    options = ["--record", str(file), "--model", str(tiny_gguf), "--temperature", "0.75", "--top-k", "9"]
+    done = scripted("reply", "chat", "--plain", *options, stdin=b"one\n/new\ntwo\n")
+    assert done.returncode == 0
+    mine, new = asked(file)
+    assert [one.content for one in mine.messages] == ["Be brief.", "before", "long ago", "one"]
+    assert (mine.sampling.temperature, mine.sampling.seed, mine.think) == (0.25, 7, False)
+    assert (new.sampling.temperature, new.think, len(new.messages)) == (0.75, None, 1)
+    assert new.sampling.seed != 7
+    assert mine.sampling.top_k == new.sampling.top_k == 9
+
+
+def test_reasoning_is_no_part_of_what_is_read(scripted: Command, tiny_gguf: Path) -> None:
+    done = scripted("thinks", "chat", "--plain", "--model", str(tiny_gguf), stdin=b"one\n")
+    assert (done.returncode, done.stdout) == (0, b"The answer.\n")
+    told = done.stderr.decode()
+    assert told.count("Thinking…") == 1
+    assert "idea" not in told
+
+
+def test_reasoning_that_was_cut_off_is_no_answer_later(
+    scripted: Command, tiny_gguf: Path, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    options = ["--model", str(tiny_gguf), "--record"]
+    done = scripted("opened without end", "chat", "--plain", *options, str(first), stdin=b"one\ntwo\n")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert "ended within its reasoning" in done.stderr.decode()
+    said = [one.content for one in asked(first)[-1].messages]
+    assert said == ["one", "<think>First idea.</think>", "two"]
+    # It is known in the next chat, too.
+    scripted("opened", "chat", "--plain", *options, str(second), stdin=b"three\n")
+    said = [one.content for one in asked(second)[-1].messages]
+    assert said == ["one", "<think>First idea.</think>", "two", "<think>First idea.</think>", "three"]
+    store = Store()
+    (row,) = store.conversations()
+    messages = store.messages(row.id)
+    store.close()
+    assert messages[1].content == "First idea."
+    assert opening_in(messages[-1].stats) == "<think>"
 
 
 def test_a_private_chat_leaves_nothing(scripted: Command, tiny_gguf: Path, home: Path) -> None:

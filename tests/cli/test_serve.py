@@ -8,10 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from typer.testing import CliRunner
@@ -19,13 +17,8 @@ from typer.testing import CliRunner
 from localspec.cli import app
 from localspec.cli.serve import check_host, is_loopback, make_server, own_command
 from localspec.errors import UsageError
+from tests.cli.browser import browsing, free_port
 from tests.cli.conftest import environment
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def test_only_this_machine_unless_it_is_said_twice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +53,7 @@ def test_what_does_not_go_together(args: tuple[str, ...], wrong: str) -> None:
 
 def test_without_textual_serve_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tiny_gguf: Path) -> None:
     monkeypatch.setitem(sys.modules, "textual_serve.server", None)
+    monkeypatch.delitem(sys.modules, "localspec.cli.tabs", raising=False)
     done = CliRunner().invoke(app, ["chat", "--serve", "--model", str(tiny_gguf), "--draft", "none"])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "pip install 'localspec[serve]'" in done.stderr
@@ -136,32 +130,13 @@ def test_the_app_comes_to_the_browser(tiny_gguf: Path) -> None:
             process.kill()
 
 
-async def _first(session: aiohttp.ClientSession, address: str) -> aiohttp.ClientResponse:
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            return await session.get(address)
-        except aiohttp.ClientConnectorError:
-            # It says where it is just before it listens.
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.1)
-
-
 def _looked_at(address: str) -> str:
     async def look() -> str:
-        jar = aiohttp.CookieJar(unsafe=True)
-        async with aiohttp.ClientSession(cookie_jar=jar) as session:
-            async with await _first(session, address) as page:
-                found = re.search(r"ws://[^\"']+/ws", await page.text())
-                assert found is not None
-            seen, deadline = "", time.monotonic() + 120
-            async with session.ws_connect(f"{found[0]}?width=100&height=30") as socket_:
-                while "ctrl+q" not in seen and "^q" not in seen:
-                    assert time.monotonic() < deadline, seen
-                    message = await socket_.receive(timeout=60)
-                    assert message.type is aiohttp.WSMsgType.BINARY, message
-                    seen += message.data.decode(errors="replace")
-                await socket_.send_json(["stdin", "\x11"])
+        async with browsing(address) as browser:
+            tab = await browser.tab()
+            seen = await tab.until("localspec", "essage")
+            await tab.type("\x11")
+            await tab.until_closed()
             return seen
 
     return asyncio.run(look())

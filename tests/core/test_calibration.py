@@ -21,11 +21,11 @@ from localspec.calibration.store import CurveStore, Measured
 from localspec.cost import CostCurve
 from localspec.engine import Engine
 from localspec.errors import EngineError
-from localspec.messages import Generate
+from localspec.messages import Cancel, Generate, SetSpeculation
 from localspec.models.hashes import file_sha256, identity
 from localspec.target import Outputs
 from localspec.testing import ScriptedModel
-from localspec.types import ChatMessage, DraftOptions, EngineOptions, Rows, SamplingParams
+from localspec.types import ChatMessage, DraftOptions, EngineOptions, Rows, SamplingParams, Trial
 from localspec.worker import Worker
 
 MS = 1_000_000
@@ -352,6 +352,31 @@ def test_the_worker_measures_while_no_command_comes(monkeypatch: pytest.MonkeyPa
     worker._arrived.put(command)
     assert worker._next() is command
     assert asked == 3
+
+
+def test_what_the_chat_drafts_with_is_changed_after_a_trial_and_not_in_it() -> None:
+    worker, done = Worker(BytesIO(), BytesIO()), []
+
+    class Trying:
+        def generate(self, request: Generate, emit: object, between: Callable[[], bool]) -> str:
+            del emit
+            worker._arrived.put(SetSpeculation(False))
+            worker._arrived.put(Cancel())
+            assert between(), "a cancel is heard behind it"
+            assert bool(done) == (request.trial is None)
+            return "reply"
+
+        def set_speculation(self, enabled: bool) -> None:
+            done.append(enabled)
+
+    worker._engine = Trying()
+    worker._outbox.put = lambda event: None
+    for trial in (Trial(DraftOptions("none")), None):
+        done.clear()
+        assert worker._generate(Generate(1, prompt="x", trial=trial)) == "reply"
+        while worker._later:
+            worker._handle(worker._later.popleft())
+        assert done == [False]
 
 
 @pytest.mark.model

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from localspec.draft_models import DraftModels
 from localspec.drafters import make_drafter, models_in
 from localspec.drafters.cascade import CascadeDrafter
+from localspec.drafters.eagle3 import Eagle3Drafter
 from localspec.drafters.suffix import SuffixDrafter
 from localspec.engine import Engine
 from localspec.errors import UsageError
@@ -16,8 +20,9 @@ from localspec.messages import Event, Generate, Step
 from localspec.model_choice import companions_of, resolve_head
 from localspec.model_files import WantedFiles
 from localspec.models import own, registry
+from localspec.runtime.loading import load
 from localspec.testing import OracleDrafter
-from localspec.types import DraftOptions, EngineOptions, SamplingParams
+from localspec.types import Budget, DraftOptions, EngineOptions, SamplingParams
 from tests.heads import alphabet
 
 QUESTION = "Repeat after me: the quick brown fox jumps over the lazy dog. The quick brown fox"
@@ -140,6 +145,50 @@ def test_an_installed_head_is_taken_before_a_draft_model(heads: dict[str, Path])
     own.register_head(heads["two"], kind="dflash", target=target)
     assert list(companions_of(target, heads["target"])) == ["dflash:target-dflash"]
     assert resolve_head("eagle3", "", target).path == heads["one"]
+
+
+@pytest.fixture
+def beside_a_gpu(heads: dict[str, Path]) -> Iterator[DraftModels]:
+    """Drafters for a target that says it is on a GPU, where they are on the CPU."""
+    options = EngineOptions(context=128, threads=1, gpu_layers=0, flash_attention=False)
+    loaded = load(heads["target"], options)
+    models = DraftModels(replace(loaded, gpu_layers=99), options)
+    yield models
+    models.close()
+    loaded.close()
+
+
+def test_one_that_would_be_slow_is_freed_and_not_where_somebody_uses_it(
+    beside_a_gpu: DraftModels, heads: dict[str, Path]
+) -> None:
+    models, chosen = beside_a_gpu, options("auto", **{"eagle3:one": str(heads["one"])})
+    assert models.companion("eagle3:one", chosen) is None
+    assert models.infos == ()
+    assert models.notes == ["eagle3:one does not draft along: the GPU has no room for all of it."]
+    asked_for = DraftOptions("dflash:two", files={"dflash:two": str(heads["two"])})
+    drafter = models.drafter("dflash:two", asked_for)
+    assert models.companion("dflash:two", options("auto", **{"dflash:two": str(heads["two"])})) is None
+    assert [info.name for info in models.infos] == ["dflash:two"]
+    drafter.close()
+
+
+def test_one_that_fails_ends_alone(heads: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = EngineOptions(context=128, threads=1, gpu_layers=0, flash_attention=False)
+    loaded = load(heads["target"], given)
+    models = DraftModels(loaded, given)
+    chosen = options("auto", **{"eagle3:one": str(heads["one"])})
+    try:
+        drafter = make_drafter(chosen, companion=lambda name: models.companion(name, chosen))
+        assert isinstance(drafter, CascadeDrafter)
+        monkeypatch.setattr(Eagle3Drafter, "propose", lambda *_: [][0])
+        text = [40, 41, 42, 43, 44] * 4
+        drafter.begin(text)
+        assert drafter.propose(text, Budget(4)).tokens == (40, 41, 42, 43), "the others draft on"
+        assert len(models.notes) == 1
+        assert models.notes[0].startswith("eagle3:one drafts along no more (IndexError")
+    finally:
+        models.close()
+        loaded.close()
 
 
 def test_prediction_layers_of_its_own_draft_too(heads: dict[str, Path]) -> None:

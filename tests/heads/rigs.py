@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from localspec.control import Controller, FixedLength
 from localspec.draft_heads import DraftHeads
-from localspec.drafters.base import FeatureDrafter
+from localspec.drafters.base import Drafter, FeatureDrafter
 from localspec.drafters.hidden import HiddenDrafter
 from localspec.drafters.none import NoDrafter
 from localspec.models.gguf import read_header
@@ -86,6 +86,8 @@ class Rig:
     session: Session
     recorder: Recorder
     drafter: HiddenDrafter
+    another: Callable[[], Drafter]
+    """Makes one more drafter on the same head, as a change of drafter does that fails later."""
 
     def reply(
         self,
@@ -182,7 +184,13 @@ def opened(
             session = Session(
                 loaded.context, loaded.model, drafter=recorder, controller=FixedLength(case.length)
             )
-            yield Rig(replace(case, length=length or case.length), session, recorder, drafter)
+            yield Rig(
+                replace(case, length=length or case.length),
+                session,
+                recorder,
+                drafter,
+                lambda: heads.drafter("head", facts, options.draft),
+            )
         finally:
             heads.close("head")
 

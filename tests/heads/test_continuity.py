@@ -98,6 +98,17 @@ def test_put_in_where_a_reply_is_under_way(made: Made, case: Case) -> None:
     assert check_against_fresh_reads(made, case, prompt, told) > 4
 
 
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_a_drafter_that_was_made_beside_it_and_never_used_changes_nothing(made: Made, case: Case) -> None:
+    with opened(case, made) as rig:
+        first = rig.reply(PROMPT, COUNT)
+        rig.another()
+        prompt = [*PROMPT, *first.tokens, *PROMPTS[0]]
+        told = rig.reply(prompt, COUNT)
+        assert rig.session.tokens == [*prompt, *told.tokens]
+    assert check_against_fresh_reads(made, case, prompt, told) > 4
+
+
 class CountingTap:
     """Counts the rows that are copied of each of the target's passes."""
 

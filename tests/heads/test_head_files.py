@@ -117,6 +117,26 @@ def test_a_list_of_draft_tokens_that_native_code_would_end_over(made: Made) -> N
         head_facts(replace(reduced, tensor_types={**reduced.tensor_types, "d2t": 26}))
 
 
+def test_a_list_of_tokens_that_the_head_does_not_have(made: Made, tmp_path: Path) -> None:
+    """llama.cpp puts logits where the list says, without looking."""
+    whole = made(alphabet.eagle3, reduced=True)
+    header = read_header(whole)
+    last = header.tensor_offsets["d2t"] + header.tensor_sizes["d2t"] - 8
+
+    def saying_last(token: int) -> GGUFHeader:
+        data = bytearray(whole.read_bytes())
+        data[last : last + 8] = token.to_bytes(8, "little", signed=True)
+        changed = tmp_path / "changed.gguf"
+        changed.write_bytes(data)
+        return read_header(changed)
+
+    tokens = facts_of(header).vocabulary
+    assert facts_of(saying_last(tokens - 1)).kind == "eagle3"
+    for token in (tokens, -1, 2**40):
+        with pytest.raises(ModelFileError, match="d2t"):
+            head_facts(saying_last(token))
+
+
 def test_block_drafters_that_cannot_be_used(made: Made, dflash: GGUFHeader) -> None:
     with pytest.raises(IncompatibleError, match="second kind"):
         head_facts(saying(dflash, selector_top_k=4))

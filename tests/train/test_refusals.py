@@ -23,7 +23,7 @@ from localspec.errors import (
     StorageError,
 )
 from localspec.paths import data_dir
-from localspec.train.course import Request, check, open_run
+from localspec.train.course import Course, Request, check, open_run
 from localspec.train.state import Run, write_whole
 from tests.heads import alphabet, randoms
 from tests.heads.making import Made
@@ -61,6 +61,27 @@ def test_without_torch(made: Made) -> None:
 @pytest.mark.parametrize("minutes", ["0", "-1", "nan", "inf"])
 def test_no_such_time(made: Made, minutes: str) -> None:
     refused(train(made(randoms.target), "--minutes", minutes), 2, "--minutes")
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_done(
+    made: Made, tmp_path: Path
+) -> None:
+    target = made(randoms.target)
+    refused(train(target, "--output", str(tmp_path)), 2, "--output", "is a folder")
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    refused(train(target, "--output", str(file / "head.gguf")), 1, "--output", "cannot be written")
+
+
+def test_two_trainings_of_one_target(made: Made) -> None:
+    target = made(randoms.target)
+    request = Request(name=target.stem, target=target, minutes=1.0, threads=1)
+    run = open_run(request, check(request))
+    with run.held():
+        result = train(target)
+    assert result.exit_code == 2
+    assert "Another localspec is training" in result.stderr
+    assert not run.folder.exists()
 
 
 def test_too_few_tokens(made: Made) -> None:
@@ -143,6 +164,23 @@ def test_a_question_that_is_not_answered_deletes_nothing(made: Made) -> None:
     args = ["train", "eagle3", "--target", str(request.target), "--fresh"]
     assert CliRunner().invoke(app, args).exit_code == 2
     assert kept.read_bytes() == b"work of hours"
+
+
+def test_chats_that_go_on_meanwhile_do_not_end_a_run(made: Made) -> None:
+    target = made(randoms.target)
+
+    def course(*questions: str) -> Course:
+        request = Request(
+            name="one", target=target, minutes=1.0, threads=1, questions=questions, from_history=True
+        )
+        header = check(request)
+        run = open_run(request, header)
+        assert run.replaces is False
+        run.begin()
+        return Course(request, header, run, lambda *_: None)
+
+    assert course("What is rain?")._questions() == ("What is rain?",)
+    assert course("What is rain?", "And snow?")._questions() == ("What is rain?",)
 
 
 def settings(**changes: Any) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from localspec.runtime.model import LlamaModel
 from localspec.runtime.states import NormedStates
 from localspec.train import prompts
 from localspec.train.prompts import material
-from localspec.train.writing import LONGEST, Writer
+from localspec.train.sizes import LONGEST
+from localspec.train.writing import Writer
 from tests.heads import randoms
 from tests.heads.making import Made
 

@@ -121,11 +121,14 @@ async def test_esc_leaves_a_message_as_it_was() -> None:
         await said(app, "Q1")
         await app.write("a draft")
         await app.pilot.press("ctrl+t")
+        await app.until(lambda: "esc cancel" in app.keys)
+        assert "esc stop" not in app.keys
         await app.write(" changed")
         await app.pilot.press("escape")
         assert app.prompt.text == "a draft"
         assert app.chat.branches.editing is None
         assert "Editing" not in app.activity
+        await app.until(lambda: "esc" not in app.keys)
         await app.pilot.press("ctrl+t", "ctrl+n")
         assert app.chat.branches.editing is None
         assert app.prompt.text == "a draft"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Static
 
 from localspec.messages import Generate
 from localspec.model_files import WantedFiles
@@ -150,3 +150,83 @@ async def test_a_side_is_put_together_from_its_parts(tmp_path: Path) -> None:
         await app.until(lambda: app.app.screen.query_one(OptionList) is not titles)
         await app.pilot.press("escape")
         await app.until(lambda: isinstance(app.app.screen, CompareScreen))
+
+
+async def test_help_has_each_key_once_and_nothing_of_the_chat() -> None:
+    async with running() as app:
+        await app.ready()
+        await app.pilot.press("f3")
+        await app.until(lambda: isinstance(app.app.screen, CompareScreen))
+        await app.pilot.press("f1")
+        await app.until(lambda: isinstance(app.app.screen, HelpScreen))
+        sections = help_sections("compare")
+        shown = [str(one.render()) for one in app.app.screen.query(".heading").results(Static)]
+        assert shown == [heading for heading, _ in sections]
+        keys = [key for _, pairs in sections for key, _ in pairs]
+        for key in ("f6", "f7", "f4", "ctrl+r", "ctrl+o"):
+            assert keys.count(key) == 1, key
+        titles = {title for _, pairs in sections for _, title in pairs}
+        assert "Choose how A answers" in titles
+        assert "Choose the drafter" not in titles
+        assert "Quit" in titles
+    # The chat's help has all of it, the other screens' keys under headings of their own.
+    assert {heading for heading, _ in help_sections()} > {"Reply", "Prompt", "A/B (f3)", "Tokens (f4)"}
+
+
+def seen(look: Look, side: str) -> list[str]:
+    """What can be read of a side in the terminal: its rows that are in view, the head first."""
+    head, answer = look.screen.query_one(f"#head-{side}"), look.screen.query_one(f"#answer-{side}")
+    rows = [head.render_line(y).text.strip() for y in range(head.region.height)]
+    return [*rows, *(answer.render_line(y).text.strip() for y in range(answer.region.height))]
+
+
+@pytest.mark.parametrize("size", [(40, 10), (60, 12), (79, 15)])
+async def test_in_a_small_window_a_key_brings_the_other_side(size: tuple[int, int]) -> None:
+    engine = ScriptedEngine(["A first answer."])
+    async with running(engine, size=size) as app:
+        look = await opened(app)
+        await app.pilot.press("enter")
+        await app.until(lambda: len(engine.of(Generate)) == 2)
+        engine.step("This is what A says.")
+        await app.until(lambda: "what A says" in look.answer("a"))
+        assert "This is what A says." in seen(look, "a")
+        engine.finish()
+        await app.until(lambda: len(engine.of(Generate)) == 3)
+        engine.step("This is what B says.")
+        engine.finish()
+        await look.ends()
+        # Both heads are there, and the side that was at work last.
+        assert seen(look, "a")[0].startswith("A  without drafts")
+        assert len(seen(look, "a")) == 1
+        assert seen(look, "b")[0].startswith("B  ngram")
+        assert "This is what B says." in seen(look, "b")
+        assert "f4 other side" in look.rows("compare-keys")
+        await app.pilot.press("f4")
+        await app.pilot.pause()
+        assert "This is what A says." in seen(look, "a")
+        assert len(seen(look, "b")) == 1
+        # Everything is within the window, and the verdict has room.
+        for name in ("side-a", "side-b", "verdict", "question", "compare-keys"):
+            region = look.screen.query_one(f"#{name}").region
+            assert region.height >= 1
+            assert region.bottom <= size[1]
+        assert "as fast as A" in look.rows("verdict") or "equally fast" in look.rows("verdict")
+        # With more room both are shown, and the key has no meaning.
+        await app.pilot.resize_terminal(100, 24)
+        await app.pilot.pause()
+        assert "This is what A says." in seen(look, "a")
+        assert "This is what B says." in seen(look, "b")
+        assert "other side" not in look.rows("compare-keys")
+
+
+async def test_hints_have_a_row_in_the_smallest_window() -> None:
+    async with running(size=(40, 10)) as app:
+        await app.ready()
+        await app.pilot.press("f3")
+        await app.until(lambda: isinstance(app.app.screen, CompareScreen))
+        look = Look(app)
+        look.screen.query_one("#question", Prompt).insert("Why?")
+        await app.pilot.press("enter")
+        await app.until(lambda: look.comparison.running)
+        await app.pilot.press("enter")
+        assert "This comparison is at work; esc stops it." in look.rows("verdict")

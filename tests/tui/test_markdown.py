@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.style import Style
 
 from tui.markdown import MarkdownRenderer, MarkdownStream, MarkdownStyles
 from tui.markdown.code import STEP
 from tui.markdown.fences import last_fence
+from tui.markdown.table import MOST_CELLS
 
 PLAIN = MarkdownStyles(
     **{field.name: Style() for field in fields(MarkdownStyles) if field.name != "code_tokens"}, code_tokens={}
@@ -176,6 +178,29 @@ def test_a_huge_table_costs_little_while_it_grows() -> None:
     assert max(line.strip.cell_length for line in stream.lines) <= 76
     stream.finish()
     assert [line.text.rstrip() for line in stream.lines] == rows(source, 76)
+
+
+def test_a_table_of_thousands_of_cells_is_shown_as_text() -> None:
+    columns = 40
+    head = "|" + "|".join(f"見出し{number}" for number in range(columns)) + "|\n|" + "-|" * columns + "\n"
+
+    def line(r: int) -> str:
+        return "|" + "|".join(f"セル{r}x{c}" for c in range(columns)) + "|\n"
+
+    def table(lines: int) -> str:
+        return head + "".join(
+            "|" + "|".join(f"セル{r}x{c}" for c in range(columns)) + "|\n" for r in range(lines)
+        )
+
+    whole = MOST_CELLS // columns - 1
+    assert "セル0x0  │ セル0x1" in "\n".join(rows(table(whole), 100))
+    drawn = rows(table(whole + 1), 100)
+    assert drawn[0].startswith("見出し0 | 見出し1 | ")
+    text = "".join(drawn)
+    assert all(f"セル{r}x{c}" in text for r in range(whole + 1) for c in range(columns))
+    assert all(cell_len(row) <= 100 for row in drawn)
+    quoted = rows("".join(f"> {line}\n" for line in table(whole + 1).splitlines()), 100)
+    assert quoted[0].startswith("▎ 見出し0 | 見出し1 | ")
 
 
 def test_code_is_cut_at_the_edge_and_keeps_its_spaces() -> None:

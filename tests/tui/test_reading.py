@@ -156,6 +156,10 @@ def test_without_a_clipboard_the_text_is_in_a_file_but_for_private_chats() -> No
     assert not path.exists()
     path.mkdir()
     assert "no file can be written" in clipboard.copied("x", "it", keep=True, sent=False, command=None)
+    path.rmdir()
+    path.parent.rmdir()
+    path.parent.write_text("a file where the folder should be")
+    assert "no file can be written" in clipboard.copied("x", "it", keep=True, sent=False, command=None)
 
 
 def long_chat(store: Store, count: int) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from localspec.chat.store import Store
+from localspec.chat.thinking import opening_in
 from localspec.messages import Generate, PrefillProgress
 from tests.tui.helpers import Running, running
 from tests.tui.scripted import ScriptedEngine
 from tests.tui.test_compare import opened
-from tui.reasoning import Span, answer_of, opening_in, span_in
+from tui.reasoning import Span, answer_of, span_in
 
 THOUGHT = "<think>\nFirst idea.\n\nSecond idea, which is better.\n</think>\n\n"
 ANSWER = "The **answer** is 7."
@@ -202,3 +203,29 @@ async def test_two_ways_compared_fold_their_reasoning() -> None:
         await look.ends()
         for side in "ab":
             assert "▸ Thought for – (– tokens)\n\n  The answer is 7." in look.answer(side)
+
+
+async def test_reasoning_that_the_prompt_opened_and_nobody_closed_is_no_answer_in_the_next_prompt() -> None:
+    store = Store()
+    async with running(store=store) as app:
+        await think(app, "First idea.\n", "<think>")
+        await app.pilot.press("escape")
+        await app.until(lambda: not app.chat.busy)
+        await app.send("go on")
+        await app.until(lambda: app.chat.busy)
+        said = [message.content for message in app.engine.of(Generate)[-1].messages]
+        assert said == ["a question", "<think>First idea.\n</think>", "go on"]
+        # The app ends in the middle of the next one.
+        app.engine.put(PrefillProgress(app.engine.of(Generate)[-1].id, 9, 9, 0, 0.05, "<think>"))
+        await app.step("Second idea.")
+        number = app.chat.conversation.id
+    async with running(store=store, conversation=number) as app:
+        assert [message.content for message in app.chat.conversation.history()] == [
+            "a question",
+            "<think>First idea.\n</think>",
+            "go on",
+            "<think>Second idea.</think>",
+        ]
+        # What is kept is what was said.
+        assert app.chat.conversation.messages[1].text == "First idea.\n"
+    store.close()

@@ -15,6 +15,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from localspec.chat.store import Store
+from localspec.messages import Generate
 from localspec.models.registry import Resolved
 from localspec.recording import Session, read_session
 from localspec.types import DraftOptions
@@ -23,7 +24,7 @@ from tests.tui.scripted import ScriptedEngine
 from tui.replay import ReplayApp, ReplayBar
 from tui.screens.compare import CompareScreen
 from tui.screens.tokens import TokenScreen
-from tui.widgets.bars import ActivityBar
+from tui.widgets.bars import ActivityBar, TitleBar
 from tui.widgets.prompt import Prompt
 from tui.widgets.transcript import Transcript
 
@@ -68,6 +69,25 @@ async def said(app: Running, text: str) -> None:
     before = len(app.chat.conversation.messages)
     await app.send(text)
     await app.until(lambda: len(app.chat.conversation.messages) > before and not app.chat.busy)
+
+
+def shape(store: Store, conversation: int) -> tuple[str, list[tuple[int | None, str, str]], int | None]:
+    """A conversation's title and its tree, by the order in which the messages were said."""
+    tree = store.tree(conversation)
+    assert tree is not None
+    place = {one.id: number for number, one in enumerate(tree.messages)}
+    parents = [place[one.parent_id] if one.parent_id is not None else None for one in tree.messages]
+    said = [(one.role, one.content) for one in tree.messages]
+    rows: list[tuple[int | None, str, str]] = [
+        (parent, *words) for parent, words in zip(parents, said, strict=True)
+    ]
+    return tree.row.title, rows, place[tree.active] if tree.active is not None else None
+
+
+def asked(file: Path) -> list[str]:
+    """The last message of every request in a recording."""
+    commands = (item.command for item in read_session(file).items)
+    return [command.messages[-1].content for command in commands if isinstance(command, Generate)]
 
 
 async def test_a_chat_plays_again(tmp_path: Path) -> None:
@@ -253,3 +273,100 @@ async def test_what_was_not_recorded_is_refused(tmp_path: Path) -> None:
         assert replay.chat.setup.name == "scripted"
         await replay.pilot.press("f4")
         await replay.until(lambda: isinstance(replay.app.screen, TokenScreen))
+
+
+async def test_a_replay_is_not_called_private(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    async with running(ScriptedEngine(["One."]), record=file) as app:
+        await app.ready()
+        await said(app, "one")
+        title = app.title
+    async with playing(read_session(file)) as replay:
+        await replay.until(lambda: replay.player.ended and not replay.chat.busy)
+        assert replay.app.chat_screen.query_one(TitleBar).text == title
+        assert "private" not in title
+
+
+async def test_branches_play_again_as_branches(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    engine = ScriptedEngine(["A1", "A2", "A2 anew", "A1 anew", "B1", "B2", "A3", "A2 other"])
+    async with running(engine, record=file) as app:
+        await app.ready()
+        await said(app, "Q1")
+        await said(app, "Q2")
+        # Both replies again, the older one by being selected.
+        await app.pilot.press("ctrl+r")
+        await app.until(lambda: app.chat.ready and "A2 anew" in app.transcript.text)
+        while app.transcript.selected != 1:
+            await app.pilot.press("alt+up")
+        await app.pilot.press("ctrl+r")
+        await app.until(lambda: app.chat.ready and "A1 anew" in app.transcript.text)
+        # The first question in other words, and one more behind it.
+        await app.pilot.press("ctrl+t")
+        await app.write(" edited")
+        await app.pilot.press("enter")
+        await app.until(lambda: app.chat.ready and "B1" in app.transcript.text)
+        await said(app, "R2")
+        # Back in the first branch, where the conversation goes on.
+        while app.transcript.selected != 0:
+            await app.pilot.press("alt+up")
+        await app.pilot.press("alt+left", "escape")
+        while app.transcript.selected != 1:
+            await app.pilot.press("alt+up")
+        await app.pilot.press("alt+left", "escape")
+        await app.until(lambda: "A2 anew" in app.transcript.text)
+        await said(app, "Q3")
+        await app.pilot.press("ctrl+r")
+        await app.until(lambda: app.chat.ready and "A2 other" in app.transcript.text)
+        shown, title = app.transcript.text, app.title
+        recorded = [shape(app.store, row.id) for row in app.store.conversations()]
+    async with playing(read_session(file)) as replay:
+        await replay.until(lambda: replay.player.ended and not replay.chat.busy)
+        assert replay.text == shown
+        assert [shape(replay.store, row.id) for row in replay.store.conversations()] == recorded
+        assert replay.app.chat_screen.query_one(TitleBar).text == title
+    assert len(recorded) == 1
+    assert "‹ 2/2 ›" in shown
+
+
+async def test_chats_that_one_goes_back_to_play_again_as_they_were(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    async with running(ScriptedEngine(["A1", "B1", "A2"]), record=file) as app:
+        await app.ready()
+        await said(app, "one")
+        first = app.chat.conversation.id
+        await app.pilot.press("ctrl+n")
+        # The same words in another chat are no branch of the first.
+        await said(app, "one")
+        app.chat.open(first or 0)
+        await said(app, "two")
+        shown = app.transcript.text
+        recorded = [shape(app.store, row.id) for row in app.store.conversations()]
+    async with playing(read_session(file)) as replay:
+        await replay.until(lambda: replay.player.ended and not replay.chat.busy)
+        assert replay.text == shown
+        assert [shape(replay.store, row.id) for row in replay.store.conversations()] == recorded
+    assert len(recorded) == 2
+
+
+async def test_a_question_that_got_no_answer_goes_along_in_a_replay_too(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    async with running(ScriptedEngine(), record=file) as app:
+        await app.ready()
+        await app.send("one")
+        await app.until(lambda: app.chat.busy)
+        await app.pilot.press("escape")
+        await app.until(lambda: app.chat.ready)
+        for key, text in (("", "Two."), ("ctrl+r", "Two again.")):
+            await (app.pilot.press(key) if key else app.send("two"))
+            await app.until(lambda: app.chat.busy)
+            await app.step(text)
+            app.engine.finish()
+            await app.until(lambda: app.chat.ready)
+        shown = app.transcript.text
+        recorded = [shape(app.store, row.id) for row in app.store.conversations()]
+    assert asked(file) == ["one", "one\n\ntwo", "one\n\ntwo"]
+    async with playing(read_session(file)) as replay:
+        await replay.until(lambda: replay.player.ended and not replay.chat.busy)
+        assert replay.text == shown
+        assert [shape(replay.store, row.id) for row in replay.store.conversations()] == recorded

@@ -1,7 +1,7 @@
 """Tables, as wide as their text and never wider than the room there is.
 
 A table of more columns than there is room for is drawn in bands, one below the other, each with as many
-columns as fit and with the first column before them.
+columns as fit and with the first column before them. One of thousands of cells is shown as text.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ from rich.style import Style
 from rich.text import Text
 
 from tui.markdown.inline import inline_text
-from tui.markdown.lines import BLANK, Line, MarkdownStyles, styled, to_line, wrap
+from tui.markdown.lines import BLANK, Line, MarkdownStyles, fold, styled, to_line, wrap
 
+_CELLS = ("th_open", "td_open")
 _BETWEEN = " │ "
 _CROSSING = "─┼─"
 
 _NARROWEST = 8
 """Cells that a column keeps, where its text has as many."""
 
+MOST_CELLS = 2000
+"""Of a table that is laid out: with more, that would hold up the app for a good part of a second."""
+
 
 def table_rows(tokens: Sequence[Token], styles: MarkdownStyles, width: int, base: Style) -> list[Line]:
     """Rows of a table: its head, a rule, its body."""
+    if sum(token.type in _CELLS for token in tokens) > MOST_CELLS:
+        return _text_rows(tokens, styles, width, base)
     table = _cells(tokens, styles, base)
     natural = [max(_natural(row[column]) for row in table) for column in range(len(table[0]))]
     rows: list[Line] = []
@@ -31,6 +37,20 @@ def table_rows(tokens: Sequence[Token], styles: MarkdownStyles, width: int, base
         if rows:
             rows.append(BLANK)
         rows += _band_rows([[row[column] for column in band] for row in table], natural, band, styles, width)
+    return rows
+
+
+def _text_rows(tokens: Sequence[Token], styles: MarkdownStyles, width: int, base: Style) -> list[Line]:
+    """What the cells say, as it was written, with bars between them."""
+    rows: list[Line] = []
+    texts: list[str] = []
+    for index, token in enumerate(tokens):
+        if token.type in _CELLS:
+            texts.append(tokens[index + 1].content)
+        elif token.type == "tr_close":
+            style = base if rows else base + styles.subheading
+            rows += [to_line(row, glue) for row, glue in fold(styled(" | ".join(texts), style), width)]
+            texts = []
     return rows
 
 
@@ -71,7 +91,7 @@ def _cells(tokens: Sequence[Token], styles: MarkdownStyles, base: Style) -> list
     for index, token in enumerate(tokens):
         if token.type == "tr_open":
             table.append([])
-        elif token.type in ("th_open", "td_open"):
+        elif token.type in _CELLS:
             style = base + styles.subheading if token.type == "th_open" else base
             cell = inline_text(tokens[index + 1], styles, style)
             alignment = str(token.attrGet("style") or "")

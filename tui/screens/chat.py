@@ -331,7 +331,9 @@ class ChatScreen(ReadingScreen):
         self.prompt.placeholder = f"Message {self.chat.setup.name}"
         self.query_one("#title", TitleBar).update_from(self.chat)
         self._activity.update_from(self.chat)
-        self.query_one("#keys", KeyBar).update_from(self._usable)
+        ends = self.chat.replying or self.chat.setup.searching
+        words = {"chat.stop": "stop" if ends else "cancel"}
+        self.query_one("#keys", KeyBar).update_from(self._usable, words)
         panel, line = self.query_one("#panel", LivePanel), self.query_one("#line", LiveLine)
         if panel.display:
             panel.update_from(state)

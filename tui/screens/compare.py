@@ -27,15 +27,21 @@ from tui.conversation import Message, Status
 from tui.keys import COMPARE_BAR, Action, Owner, bindings
 from tui.reasoning import Thoughts
 from tui.screens.choice import ChoiceScreen
-from tui.widgets.bars import KeyBar
+from tui.widgets.bars import KeyBar, wrapped
 from tui.widgets.prompt import Prompt
-from tui.widgets.rows import Rows
+from tui.widgets.rows import Row, Rows
 from tui.widgets.transcript import Transcript
 
 HINT_SECONDS = 4.0
 
 LOW = 30
 """Rows below which the margins go."""
+
+LOWEST = 16
+"""Rows below which all else makes room for the replies: title, frames, and hints in rows of their own."""
+
+WIDE = 80
+"""Columns from which on the sides stand beside each other; below, in so few rows, one of them is folded."""
 
 
 class CompareScreen(Screen[None]):
@@ -55,7 +61,7 @@ class CompareScreen(Screen[None]):
         Binding("pageup", "page(-1)", show=False, priority=True, id="compare.page_up"),
         Binding("pagedown", "page(1)", show=False, priority=True, id="compare.page_down"),
     ]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
     AUTO_FOCUS = "#question"
     owner: ClassVar[Owner] = "compare"
 
@@ -64,7 +70,8 @@ class CompareScreen(Screen[None]):
     ) -> None:
         super().__init__()
         self._chat, self.comparison, self._past, self._hurry = chat, comparison, past, hurry
-        self._hints = 0
+        self._hints, self._hint = 0, ""
+        self._front = 0
         self._shown: list[tuple[Run | None, int, bool]] = [(None, 0, False), (None, 0, False)]
         self._thoughts = [Thoughts(), Thoughts()]
 
@@ -87,11 +94,15 @@ class CompareScreen(Screen[None]):
         self._question.border_title = "asked both ways"
         self._question.write(self.comparison.prompt or (questions[-1] if questions else ""))
         self._question.placeholder = "A message to answer both ways"
+        self._bring_forward(0)
         self.call_after_refresh(self.follow)
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw anew for the new size."""
-        self.set_class(event.size.height < LOW, "-low")
+        columns, rows = event.size
+        self.set_class(rows < LOW, "-low")
+        self.set_class(rows < LOWEST, "-lowest")
+        self.set_class(rows < LOWEST and columns < WIDE, "-one")
         self.call_after_refresh(self.follow)
 
     def follow(self) -> None:
@@ -104,13 +115,15 @@ class CompareScreen(Screen[None]):
         title = self.query_one("#compare-title", Rows)
         title.show([title_row(comparison, self._chat, title.size.width)])
         verdict = self.query_one("#verdict", Rows)
-        verdict.show(verdict_rows(comparison, verdict.size.width, verdict.size.height))
+        verdict.show(self._hint_rows(*verdict.size) or verdict_rows(comparison, *verdict.size))
         self.query_one("#compare-keys", KeyBar).update_from(self._usable)
 
     # --- actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Whether an action makes sense now."""
+        if action == "other_side":
+            return self.has_class("-one")
         if action == "again":
             return self.comparison.can_repeat
         if action in ("stop", "back"):
@@ -167,6 +180,11 @@ class CompareScreen(Screen[None]):
         """Choose how B answers."""
         self._choose(1)
 
+    def action_other_side(self) -> None:
+        """Unfold the side that is folded."""
+        self._bring_forward(1 - self._front)
+        self.follow()
+
     def action_past(self) -> None:
         """Choose an earlier comparison, to look at its figures or to make it again."""
         if self.comparison.running:
@@ -176,15 +194,30 @@ class CompareScreen(Screen[None]):
 
     def hint(self, text: str) -> None:
         """Show a sentence for a few seconds."""
-        self._question.border_subtitle = Text(printable(text), no_wrap=True, overflow="ellipsis")
+        self._hint = printable(text)
+        self._question.border_subtitle = Text(self._hint, no_wrap=True, overflow="ellipsis")
         self._hints += 1
         self.set_timer(HINT_SECONDS, partial(self._drop_hint, self._hints))
+        self.follow()
 
     # --- inner steps
 
+    def _hint_rows(self, width: int, height: int) -> list[Row]:
+        """The hint, where the prompt has no frame for it."""
+        if not (self._hint and self.has_class("-lowest")):
+            return []
+        return [[(row, "accent")] for row in wrapped(self._hint, width, height)]
+
+    def _bring_forward(self, side: int) -> None:
+        """Let a side be the one that is shown where there is room for one."""
+        self._front = side
+        for other in SIDES:
+            self.query_one(f"#side-{NAMES[other].lower()}").set_class(other != side, "-behind")
+
     def _drop_hint(self, number: int) -> None:
         if number == self._hints:
-            self._question.border_subtitle = ""
+            self._hint = self._question.border_subtitle = ""
+            self.follow()
 
     @property
     def _question(self) -> Prompt:
@@ -212,6 +245,7 @@ class CompareScreen(Screen[None]):
             return
         if run is not shown:
             answer.reset([Message("assistant", "", "streaming")], "")
+            self._bring_forward(side)
             length, ended = 0, False
         if not length:
             self._thoughts[side] = Thoughts(run.prompt.opening if run.prompt else "")
@@ -220,6 +254,9 @@ class CompareScreen(Screen[None]):
         if run.stats is not None and not ended:
             status: Status = "complete" if run.whole else "cancelled"
             answer.end(Message("assistant", run.text, status, {**run.stats, **thoughts.kept()}))
+            if self.has_class("-lowest"):
+                # Its first rows say more than the figures at its end.
+                answer.to_start()
             ended = True
         elif len(run.text) > length:
             answer.grow(thoughts)

@@ -14,7 +14,9 @@ from textual.widgets import Static
 
 from tui.keymap import KEYS
 from tui.keys import (
+    ACTIONS,
     COMPARE_ACTIONS,
+    COMPARE_KEYS,
     HISTORY_ACTIONS,
     MODEL_ACTIONS,
     PROMPT_KEYS,
@@ -22,6 +24,7 @@ from tui.keys import (
     SLASH_COMMANDS,
     TOKEN_ACTIONS,
     TOKEN_KEYS,
+    WRITING_KEYS,
     Action,
     Owner,
     by_group,
@@ -43,15 +46,6 @@ FIGURES: Pairs = (
     ("–", "not measured"),
 )
 
-FIRST = {
-    "compare": "A/B",
-    "tokens": "Tokens",
-    "models": "Models",
-    "history": "Earlier",
-    "settings": "Settings",
-}
-"""What the first heading begins with when a screen other than the chat asks for help."""
-
 KEY_COLUMN = 22
 
 
@@ -68,41 +62,50 @@ class HelpScreen(ModalScreen[None]):
         self._owner = owner
 
     def compose(self) -> ComposeResult:
-        """One scrollable text; what belongs to the screen that it was called from comes first."""
+        """One scrollable text: what can be done on the screen that asks, and what figures mean."""
         with VerticalScroll(id="help"):
-            sections = help_sections()
-            first = FIRST.get(self._owner, "")
-            sections.sort(key=lambda section: not section[0].startswith(first))
-            for heading, pairs in sections:
+            for heading, pairs in help_sections(self._owner):
                 yield Static(heading, classes="heading")
                 yield Static(_columns(pairs), classes="section")
             yield Static("Select text with the mouse, ctrl+c copies it. esc closes this.", classes="last")
 
 
-def help_sections() -> list[tuple[str, Pairs]]:
-    """Headings with what stands under them, from the table of actions."""
-    sections: list[tuple[str, Pairs]] = [
-        (group, _pairs(action for action in actions if action.key)) for group, actions in by_group().items()
-    ]
-    compare, tokens = KEYS["chat.compare"], KEYS["chat.tokens"]
-    comparing = (
-        f"A/B ({compare})",
-        (("enter", "Answer the message both ways"), *_pairs(COMPARE_ACTIONS)),
-    )
-    reading = (f"Tokens ({tokens})", (*TOKEN_KEYS, *_pairs(TOKEN_ACTIONS)))
-    choosing = (
-        f"Models ({KEYS['chat.model']})",
-        (("enter", "Use a model, which is fetched first where needed"), *_pairs(MODEL_ACTIONS)),
-    )
-    finding = (f"Earlier chats ({KEYS['chat.open']})", (("enter", "Open a chat"), *_pairs(HISTORY_ACTIONS)))
-    setting = (
-        f"Settings ({KEYS['chat.settings']})",
-        (("enter", "Change a setting"), *_pairs(SETTING_ACTIONS)),
-    )
+def help_sections(owner: Owner = "chat") -> list[tuple[str, Pairs]]:
+    """Headings with what stands under them, from the table of actions.
+
+    Args:
+        owner: the screen that asks. Any but the chat gets its own keys and those of the whole app: the chat's
+            do nothing there, and some of them have another meaning.
+    """
+    own = _screens()
+    figures: tuple[str, Pairs] = ("Figures", FIGURES)
+    if owner in own:
+        general = by_group(action for action in ACTIONS if action.owner == "app").items()
+        everywhere = [(group, _pairs(actions)) for group, actions in general]
+        writing = [("Prompt", WRITING_KEYS)] if owner == "compare" else []
+        return [own[owner], *writing, *everywhere, figures]
+    groups = [(group, _pairs(one for one in actions if one.key)) for group, actions in by_group().items()]
     commands = tuple((action.written, action.title) for action in SLASH_COMMANDS.values())
     said = ("Commands, written in the prompt", commands)
-    screens = (comparing, reading, choosing, finding, setting)
-    return [*sections, ("Prompt", PROMPT_KEYS), said, *screens, ("Figures", FIGURES)]
+    return [*groups, ("Prompt", PROMPT_KEYS), said, *own.values(), figures]
+
+
+def _screens() -> dict[Owner, tuple[str, Pairs]]:
+    """What can be done on the screens other than the chat, each with its heading."""
+    using = ("enter", "Use a model, which is fetched first where needed")
+    return {
+        "compare": (f"A/B ({KEYS['chat.compare']})", (*COMPARE_KEYS, *_pairs(COMPARE_ACTIONS))),
+        "tokens": (f"Tokens ({KEYS['chat.tokens']})", (*TOKEN_KEYS, *_pairs(TOKEN_ACTIONS))),
+        "models": (f"Models ({KEYS['chat.model']})", (using, *_pairs(MODEL_ACTIONS))),
+        "history": (
+            f"Earlier chats ({KEYS['chat.open']})",
+            (("enter", "Open a chat"), *_pairs(HISTORY_ACTIONS)),
+        ),
+        "settings": (
+            f"Settings ({KEYS['chat.settings']})",
+            (("enter", "Change a setting"), *_pairs(SETTING_ACTIONS)),
+        ),
+    }
 
 
 def _pairs(actions: Iterable[Action]) -> Pairs:

@@ -50,12 +50,12 @@ class ReadingScreen(ComposingScreen):
         count = len(self.chat.conversation.messages)
         self.hint(f"Message {number + 1} of {count} is selected; ctrl+y copies it, esc lets go of it.")
 
-    # --- reasoning ----------------------------------------------------------------------------------
+    # --- folding ------------------------------------------------------------------------------------
 
     def action_toggle_reasoning(self) -> None:
-        """Show or hide the reasoning of the selected reply, or of the last one in view."""
-        if not self.transcript.toggle_reasoning():
-            self.hint("There is no reasoning in view.")
+        """Show or fold the selected message, or the last one in view that is long or has reasoning."""
+        if not self.transcript.toggle_fold():
+            self.hint("There is no reasoning in view, and no long message.")
 
     def action_toggle_all_reasoning(self) -> None:
         """Show or hide all reasoning, that of later replies too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.cells import cell_len
 from textual import events
@@ -101,8 +101,13 @@ class KeyBar(Rows):
         self._press, self._actions = press, actions
         self._places: list[tuple[int, int, Action]] = []
 
-    def update_from(self, usable: Callable[[Action], bool]) -> None:
-        """Show the keys that can be used now; those that do not fit are left out."""
+    def update_from(self, usable: Callable[[Action], bool], words: Mapping[str, str] | None = None) -> None:
+        """Show the keys that can be used now; those that do not fit are left out.
+
+        Args:
+            usable: whether an action can be used.
+            words: what actions are called now, by their ids, where that is not their usual word.
+        """
         row: list[tuple[str, str]] = []
         self._places = []
         for action in self._actions:
@@ -110,11 +115,12 @@ class KeyBar(Rows):
                 continue
             key = KEYS.shown(action).replace("ctrl+", "^")
             start = row_width(row) + (2 if row else 0)
-            end = start + cell_len(key) + 1 + cell_len(action.hint)
+            word = (words or {}).get(action.id, action.hint)
+            end = start + cell_len(key) + 1 + cell_len(word)
             if end > self.size.width:
                 continue
             row += [("  ", "")] if row else []
-            row += [(key, "key"), (f" {action.hint}", "muted")]
+            row += [(key, "key"), (f" {word}", "muted")]
             self._places.append((start, end, action))
         self.show([row])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +10,14 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from localspec.chat.thinking import Reasoning, reasoning_of
+from localspec.chat.thinking import Reasoning, opening_in, reasoning_of
 from localspec.text import printable
-from tui import figures
+from tui import figures, folding
 from tui.conversation import Message
-from tui.folding import folded
 from tui.keymap import KEYS
 from tui.markdown import Line, MarkdownRenderer, MarkdownStream, MarkdownStyles
 from tui.markdown.lines import BLANK, indent, pad, styled, to_line, wrap
-from tui.reasoning import Span, Thoughts, opening_in, span_in
+from tui.reasoning import Span, Thoughts, span_in
 from tui.widgets.thoughts import Thought
 
 MARGIN = 2
@@ -42,7 +42,15 @@ class EntryStyles:
 
 
 class Entry:
-    """One thing in the transcript."""
+    """One thing in the transcript.
+
+    Attributes:
+        unfolded: whether all of it is shown, its reasoning too.
+        headings: the rows that fold and unfold it, as it was drawn last; none where there is nothing to fold.
+    """
+
+    unfolded = False
+    headings: Sequence[int] = ()
 
     def render(self, styles: EntryStyles, width: int) -> list[Line]:
         """All rows, at most `width` cells wide."""
@@ -50,10 +58,11 @@ class Entry:
 
     def forget(self) -> None:
         """Its rows are no longer shown: let go of what was made for them."""
+        self.headings = ()
 
 
 class Question(Entry):
-    """What the user said, exactly as typed; of a long text its beginning and its end.
+    """What the user said, exactly as typed; a long text is folded at first.
 
     Args:
         text: all of it.
@@ -61,26 +70,36 @@ class Question(Entry):
     """
 
     def __init__(self, text: str, mark: str = "") -> None:
-        self._text = printable(folded(text))
+        self._text, self._long = text, folding.is_long(text)
         self._mark = mark
 
     def render(self, styles: EntryStyles, width: int) -> list[Line]:
         """Rows on a ground of their own, with a bar before them."""
-        text = styled(self._text, styles.question)
         bar = Segment("▌ ", styles.question_bar)
         room = _measure(width)
-        rows = [pad(to_line(row, glue), room, styles.question) for row, glue in wrap(text, room - 1)]
+        rows: list[Line] = []
+        parts: folding.Parts = (self._text, "", "")
+        if self._long:
+            parts = (folding.unfolded if self.unfolded else folding.folded)(self._text)
+            words = folding.heading(self._text, KEYS["view.reasoning"], whole=self.unfolded)
+            rows += [to_line(row, glue) for row, glue in wrap(styled(words, styles.footer), room - 1)]
+        headings = [0] if self._long else []
+        for number, part in enumerate(parts):
+            if number and not part:
+                continue
+            if number == 1:
+                # What is left out is what one would click on.
+                headings.append(len(rows))
+            text = styled(printable(part), styles.question)
+            rows += [pad(to_line(row, glue), room, styles.question) for row, glue in wrap(text, room - 1)]
+        self.headings = headings
         if self._mark:
             rows.append(to_line(styled(self._mark, styles.footer), "\n"))
         return [*indent(rows, bar, bar, decoration=True), BLANK]
 
 
 class Answer(Entry):
-    """A reply; `growing` until it is final.
-
-    Attributes:
-        unfolded: whether the text of its reasoning is shown.
-    """
+    """A reply; `growing` until it is final."""
 
     def __init__(self, message: Message, *, unfolded: bool = False) -> None:
         self._message = message
@@ -95,17 +114,7 @@ class Answer(Entry):
         self._stream: MarkdownStream | None = None
         self._streamed = self._head_rows = self._width = 0
         self._blocks: list[Thought] = []
-        self._headings: list[int] = []
-
-    @property
-    def reasoned(self) -> bool:
-        """Whether it has reasoning that is shown, as far as it is drawn."""
-        return bool(self._headings)
-
-    @property
-    def headings(self) -> list[int]:
-        """The rows that stand for its blocks of reasoning."""
-        return self._headings
+        self.headings = ()
 
     def render(self, styles: EntryStyles, width: int) -> list[Line]:
         """Rows of its reasoning and its Markdown, and the figures under it."""
@@ -152,7 +161,7 @@ class Answer(Entry):
         """Rows above the answer."""
         reasoning = self._reasoning
         lines: list[Line] = []
-        self._headings = []
+        headings: list[int] = []
         blocks = reasoning.blocks if reasoning else []
         last = len(blocks) - 1
         for number, text in enumerate(blocks):
@@ -163,12 +172,12 @@ class Answer(Entry):
                 margin = Segment(" " * MARGIN)
                 self._blocks.append(Thought(styles.thought, styles.thought_text, bar, self._width, margin))
             if state == "thinking" or text.strip():
-                self._headings.append(len(lines))
+                headings.append(len(lines))
                 span = self._span(number)
                 lines += self._blocks[number].rows(text, span, state=state, unfolded=self.unfolded)
                 if state != "thinking":
                     lines.append(BLANK)
-        self._head_rows = len(lines)
+        self.headings, self._head_rows = headings, len(lines)
         return lines
 
     def _span(self, number: int) -> Span:

@@ -7,6 +7,7 @@ from rich.style import Style
 
 from localspec.text import printable
 from tui import figures
+from tui.keymap import KEYS
 from tui.markdown import Line
 from tui.markdown.lines import indent, styled, to_line, wrap
 from tui.markdown.plain import GrowingText
@@ -14,9 +15,6 @@ from tui.reasoning import Span
 
 PEEK = 2
 """Rows of a block that is being written which are shown below its heading."""
-
-KEY = " · alt+t"
-"""Said while there is nothing else to look at: the key that unfolds."""
 
 _STEP = 1000
 """Characters: where the end of a very long line begins to be wrapped moves by so many, not by one."""
@@ -48,8 +46,10 @@ class Thought:
             unfolded: show all of the text.
         """
         words = heading(span, state, unfolded=unfolded)
-        if state == "thinking" and len(words) + len(KEY) <= self._width:
-            words += KEY
+        # Said while there is nothing else to look at: the key that unfolds.
+        key = f" · {KEYS['view.reasoning']}"
+        if state == "thinking" and len(words) + len(key) <= self._width:
+            words += key
         rows = wrap(styled(words, self._heading), self._width)
         first = self._indented([to_line(row, glue) for row, glue in rows])
         if unfolded:

@@ -76,14 +76,19 @@ class Transcript(EntryView):
         if self._drawn.whole_end:
             self._redraw_from(entries.index(notice))
 
-    # --- reasoning ----------------------------------------------------------------------------------
+    # --- folding ------------------------------------------------------------------------------------
 
-    def toggle_reasoning(self) -> bool:
-        """Show or hide the reasoning of the selected reply, or of the last one in view; False for none."""
-        answer = self._marked if isinstance(self._marked, Answer) else self._reasoned_in_view()
-        if answer is None or not answer.reasoned:
+    def toggle_fold(self) -> bool:
+        """Show or fold the selected message, or the last one in view that can be folded; False for none.
+
+        Of a reply that is its reasoning. A selected question that is short is not meant.
+        """
+        marked = self._marked
+        meant = marked if marked is not None and (marked.headings or isinstance(marked, Answer)) else None
+        entry = meant or self._foldable_in_view()
+        if entry is None or not entry.headings:
             return False
-        self._fold(answer, answer.headings[0])
+        self._fold(entry, entry.headings[0])
         return True
 
     def toggle_all_reasoning(self) -> bool:
@@ -100,7 +105,7 @@ class Transcript(EntryView):
             self.to_end()
         return self._unfolded
 
-    def _reasoned_in_view(self) -> Answer | None:
+    def _foldable_in_view(self) -> Entry | None:
         top, drawn = self.scroll_offset.y, self._drawn
         if not drawn.lines:
             return None
@@ -108,32 +113,33 @@ class Transcript(EntryView):
         first, _ = drawn.place_of(top)
         for index in range(last, first - 1, -1):
             entry = drawn.entries[index]
-            if isinstance(entry, Answer) and entry.reasoned:
+            if entry.headings:
                 return entry
         return None
 
-    def _fold(self, answer: Answer, heading: int) -> None:
-        """Fold or unfold; the block's first row stays where it is in the view, or comes into it."""
-        index = self._drawn.entries.index(answer)
+    def _fold(self, entry: Entry, heading: int) -> None:
+        """Fold or unfold; the row `heading` stays where it is in the view, or comes into it."""
+        index = self._drawn.entries.index(entry)
         row = self._drawn.rows_of(index)[0] + heading
         top = self.scroll_offset.y
         below = min(max(row - top, 0), max(self.size.height - 1, 0))
-        answer.unfolded = not answer.unfolded
-        if not answer.growing:
+        entry.unfolded = not entry.unfolded
+        growing = isinstance(entry, Answer) and entry.growing
+        if not growing:
             self._following = False
-        self._redraw(answer)
-        if not answer.growing:
+        self._redraw(entry)
+        if not growing:
             self._scroll(row - below)
             self._following = self.at_end
 
     def on_click(self, event: events.Click) -> None:
-        """The first row of a block of reasoning shows or hides it."""
+        """The first row of what is folded shows or hides it."""
         row = event.get_content_offset(self)
         if row is None or not self._drawn.lines:
             return
         index, offset = self._drawn.place_of(self.scroll_offset.y + row.y)
         entry = self._drawn.entries[index]
-        if isinstance(entry, Answer) and offset in entry.headings and not self.text_selection:
+        if offset in entry.headings and not self.text_selection:
             self._fold(entry, offset)
 
     # --- the selected message -----------------------------------------------------------------------
