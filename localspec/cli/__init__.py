@@ -6,6 +6,7 @@ stays cheap, because people wait for `--help`: verbs import what is heavy inside
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -127,11 +128,26 @@ def main() -> None:
         if debugging():
             raise
         typer.echo(f"localspec: {_sentence(error)}", err=True)
+        if _is_full(error):
+            _forget_output()
         sys.exit(1)
 
 
+def _is_full(error: Exception) -> bool:
+    """Whether standard output could not be written."""
+    return isinstance(error, OSError) and error.errno in _FULL and error.filename is None
+
+
+def _forget_output() -> None:
+    """What waits to be written leads nowhere: Python would fail over it once more, with its own status."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+    if isinstance(error, OSError) and _is_full(error):
         return f"Cannot write the output ({error.strerror}); free some space there and run it again."
     what = f"internal error ({type(error).__name__}: {error})"
     return f"{what}; run it again with LOCALSPEC_DEBUG=1 to see where."

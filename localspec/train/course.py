@@ -250,6 +250,7 @@ class Course:
         import torch
 
         from localspec.runtime.cores import physical_cores
+        from localspec.train.copying import teach_copying
         from localspec.train.export import export
         from localspec.train.features import saved_lessons
         from localspec.train.lessons import Lessons
@@ -262,8 +263,9 @@ class Course:
         lessons = Lessons(saved_lessons(self._run))
         target = TargetWeights(self._request.target, self._header)
         chosen = lessons.chosen(self._header.vocabulary)
-        head = Head(target, lessons.scale, chosen)
-        trainer = Trainer(head, lessons, target.embeddings(), chosen, self._run)
+        head, embeddings = Head(target, lessons.scale, chosen), target.embeddings()
+        teach_copying(head, lessons, embeddings)
+        trainer = Trainer(head, lessons, embeddings, chosen, self._run)
         # What was learnt after the last checkpoint is lost, and so is not counted.
         self._run.spent.training = trainer.seconds
         left = self._total * (1 - _END) - self._run.spent.texts

@@ -64,14 +64,32 @@ class Lessons:
         self.tokens = sum(len(piece.tokens) for piece in pieces)
         self.scale = self._scale()
 
-    def chosen(self, vocabulary: int, count: int = DRAFTED) -> NDArray[np.int64]:
-        """The tokens to draft, ascending: those that texts and the target's own choices have most often."""
+    def frequencies(self, vocabulary: int) -> NDArray[np.int64]:
+        """How often each token stands in the texts or is the target's own choice."""
         seen = np.zeros(vocabulary, np.int64)
         for piece in self._pieces:
             np.add.at(seen, piece.tokens, 1)
             np.add.at(seen, piece.likeliest, 1)
-        count = min(count, vocabulary)
-        return np.sort(np.argsort(-seen, kind="stable")[:count]).astype(np.int64)
+        return seen
+
+    def chosen(self, vocabulary: int, count: int = DRAFTED) -> NDArray[np.int64]:
+        """The tokens to draft, ascending: the most frequent ones."""
+        # Of those that never occurred the lower ones: vocabularies begin with what is frequent in general.
+        ordered = np.argsort(-self.frequencies(vocabulary), kind="stable")
+        return np.sort(ordered[: min(count, vocabulary)]).astype(np.int64)
+
+    def sample(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """States of about `count` positions over all texts, divided by their scale, and the tokens there."""
+        step = max(1, self.tokens // count)
+        states: list[NDArray[np.float64]] = []
+        tokens: list[NDArray[np.int32]] = []
+        for piece in self._pieces:
+            places = np.arange(step // 2, len(piece.tokens), step)
+            # The first token of a text has huge states, and the last one none.
+            places = places[~np.isin(places, piece.starts) & ~np.isin(places + 1, piece.starts)]
+            states.append(np.asarray(piece.states[places], np.float64) / self.scale)
+            tokens.append(piece.tokens[places])
+        return np.concatenate(states), np.concatenate(tokens).astype(np.int64)
 
     def batches(self, numbers: Sequence[int], random: np.random.Generator | None) -> Iterator[list[int]]:
         """Texts of like length together, in random order where `random` is given."""

@@ -76,11 +76,16 @@ class Head(nn.Module):  # type: ignore[misc]
         target: weights to begin with.
         scale: of the target's states, by which they are divided, shape [3 x width].
         chosen: tokens that it can draft, ascending, shape [drafted vocabulary].
+
+    Attributes:
+        shape: sizes of its layer.
+        chosen: see above.
     """
 
     def __init__(self, target: TargetWeights, scale: NDArray[np.float32], chosen: NDArray[np.int64]) -> None:
         super().__init__()
         shape = self.shape = target.shape
+        self.chosen = chosen
         width = shape.width
         generator = torch.Generator().manual_seed(0)
 

@@ -43,14 +43,14 @@ _NEW_NAMES = ("amount", "entries", "outcome", "position", "tally", "source", "co
 _SHORTEST = 60
 """Characters of a text that is worth asking about."""
 _LONGEST = 1400
-_STRANGE = 0.15
+_STRANGE = 0.2
 """Share of a text's words that are replaced before it is to be copied. A model's own text could be guessed
 without a look at it, and what people have copied is not the model's own."""
 _SYSTEM = (
     "You are a careful assistant. Answer in plain words.", "You are a programmer who reviews code.",
-    "Use only what the user's text says, and quote it.", "You answer with one tool call as a JSON object.",
+    "Use only what the user's text says, and quote it.", "Reply by calling a tool, in JSON.",
     "You are a friendly teacher.", "Keep to the format that the user asks for, without a word around it.",
-    "You repair programs: say in one sentence what you do, then write the file.",
+    "You mend code. Say what is wrong, then write the file anew.",
 )  # fmt: skip
 _FOLLOWING = (
     "Make that shorter.", "Say it again in simpler words.", "Sum that up in three points.", "Go on.",
@@ -114,13 +114,22 @@ def first_question(rng: random.Random) -> str:
     )
 
 
-def later_question(rng: random.Random, texts: Sequence[str], codes: Sequence[str]) -> str:
-    """A question about something that was written before: to copy, change, sum up, or look up in it."""
+def later_question(
+    rng: random.Random, texts: Sequence[str], codes: Sequence[str], words: Sequence[str]
+) -> str:
+    """A question about something that was written before: to copy, change, sum up, or look up in it.
+
+    Args:
+        rng: draws.
+        texts: what was written, one of these or `codes` at least.
+        codes: the same, of programs.
+        words: of all kinds, which take the place of some of the text's.
+    """
     if codes and (not texts or rng.random() < 0.4):
         return _about_code(rng, rng.choice(codes))
     text, other = rng.choice(texts), rng.choice(texts)
     if rng.random() < 0.5:
-        text, other = disturbed(rng, text, texts), disturbed(rng, other, texts)
+        text, other = disturbed(rng, text, words), disturbed(rng, other, words)
     sentence = rng.choice([part for part in re.split(r"(?<=[.!?])\s+", text) if part] or [text])
     word = rng.choice(re.findall(r"[A-Za-z]{4,}", text) or ["it"])
     half, more = (one[: _LONGEST // 2] for one in (text, other))
@@ -162,14 +171,13 @@ def _about_code(rng: random.Random, code: str) -> str:
     )
 
 
-def disturbed(rng: random.Random, text: str, texts: Sequence[str]) -> str:
-    """`text` with some words of other texts in it and with other numbers, so that it has to be read."""
-    words = re.findall(r"[A-Za-z]{4,}", rng.choice(texts)) or ["thing"]
+def disturbed(rng: random.Random, text: str, words: Sequence[str]) -> str:
+    """`text` with some other words in it and with other numbers, so that it has to be read."""
 
     def other(found: re.Match[str]) -> str:
         if found[0].isdigit():
             return str(rng.randrange(10 ** len(found[0])))
-        return rng.choice(words) if rng.random() < _STRANGE else found[0]
+        return rng.choice(words) if words and rng.random() < _STRANGE else found[0]
 
     return re.sub(r"\d+|[A-Za-z]{4,}", other, text)
 

@@ -8,7 +8,7 @@ AT_ONCE = 32
 """Texts that are written side by side."""
 BATCH = 1024
 """Tokens of a step of training, filled-up places included."""
-DRAFTED = 8192
+DRAFTED = 12288
 """Tokens that a head can draft: the most frequent ones."""
 LEARNT_SINCE = (0.0, 0.15, 0.5)
 """Shares of the time from which on the first, second and third step of a draft are learnt."""

@@ -6,6 +6,7 @@ Its states are kept as it writes: a head learns from them, and a second pass wou
 from __future__ import annotations
 
 import random
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,16 +31,19 @@ _ANSWER, _FREE_ANSWER = 320, 200
 _ROOM = 64
 """Tokens that are left for an answer at least."""
 _TOP = 64
-_OWN = 0.15
+_OWN = 0.35
 """Share of the questions that the target asks itself."""
-_LATER = 0.85
+_LATER = 0.7
 """Share of the others that are about what was written before."""
 _FOLLOW_UP, _SYSTEM = 0.15, 0.15
 """Shares of these that go on with an answer as a chat does, and of questions with a system prompt."""
-_GREEDY = 2 / 3
+_GREEDY = 0.5
 """Share of the answers that are the likeliest ones; others are drawn at `_WARM`, as chats are."""
 _WARM = 0.7
 _LARGEST = 6e4
+_NEW = 0.45
+"""Share of new threes of tokens below which an answer loops."""
+_WORD = re.compile(rb" [A-Za-z]{4,}")
 _PLACE = "\ufdd0here\ufdd0"
 """In place of a question, to find where it stands in a rendered prompt."""
 
@@ -134,6 +138,8 @@ class Writer:
         self._before, self._after = self._prompt(before), self._tokens(after)
         self._texts: deque[str] = deque(maxlen=200)
         self._codes: deque[str] = deque(maxlen=200)
+        pieces = map(model.token_bytes, range(model.vocabulary_size))
+        self._words = [piece.decode().strip() for piece in pieces if _WORD.fullmatch(piece)]
         self._chats: deque[list[ChatMessage]] = deque(maxlen=50)
 
     def close(self) -> None:
@@ -192,7 +198,7 @@ class Writer:
             if self._chats and self._rng.random() < _FOLLOW_UP:
                 chat = self._rng.choice(self._chats)
                 return self._asked("later", [*chat, ChatMessage("user", follow_up(self._rng))], temperature)
-            question = later_question(self._rng, self._texts, self._codes)
+            question = later_question(self._rng, self._texts, self._codes, self._words)
             return self._asked("later", self._question(question, system=True), temperature)
         question = first_question(self._rng)
         return self._asked("first", self._question(question, system=True), temperature)
@@ -249,12 +255,14 @@ class Writer:
         slot.tokens.append(token)
         most = _FREE_ANSWER if slot.kind in ("own", "first") else _ANSWER
         full = len(slot.tokens) >= LONGEST - 1 or slot.count >= most
-        if not (ends or full or (slot.count % 16 == 0 and _loops(slot.tokens[slot.answer :]))):
+        loops = slot.count % 16 == 0 and _loops(slot.tokens[slot.answer :])
+        if not (ends or full or loops):
             return None
         if slot.count < 4:
             slot.count = -1
             return None
-        self._keep_material(slot)
+        if not loops:
+            self._keep_material(slot)
         kept, count = self._kept[number], len(slot.tokens)
         for array in (kept.likeliest, kept.states, kept.final):
             # Of the text before.
@@ -302,9 +310,9 @@ class Writer:
         return self._model.tokenize(text, add_special=False, parse_special=True)
 
 
-def _loops(tokens: Sequence[int], window: int = 48, longest: int = 16) -> bool:
-    """Whether an answer says the same few tokens again and again."""
-    tail = list(tokens[-window:])
+def _loops(tokens: Sequence[int], window: int = 64) -> bool:
+    """Whether an answer says much the same again and again: of its last places most are no new ones."""
+    tail = tokens[-window:]
     if len(tail) < window:
         return False
-    return any(tail[period:] == tail[:-period] for period in range(1, longest + 1))
+    return len({tuple(tail[at : at + 3]) for at in range(window - 2)}) < window * _NEW

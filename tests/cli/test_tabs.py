@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from aiohttp.test_utils import TestServer
+from aiohttp import web
 
 from localspec.chat.store import Store
 from localspec.cli.serve import make_server
@@ -33,11 +33,15 @@ async def serving(model: Path, *, tabs: int) -> AsyncIterator[Browser]:
     command = scripted_command("endless", "chat", "--model", str(model), "--draft", "none", "--serve")
     port = free_port()
     server = make_server("127.0.0.1", port, shlex.join(command), key="the-key", tabs=tabs)
-    async with (
-        TestServer(await server._make_app(), host="127.0.0.1", port=port),
-        browsing(f"http://127.0.0.1:{port}/?key=the-key") as browser,
-    ):
-        yield browser
+    # As the command runs it: aiohttp's server for tests cancels what serves a tab that goes.
+    runner = web.AppRunner(await server._make_app())
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        async with browsing(f"http://127.0.0.1:{port}/?key=the-key") as browser:
+            yield browser
+    finally:
+        await runner.cleanup()
 
 
 def apps(parent: psutil.Process | None = None) -> list[psutil.Process]:

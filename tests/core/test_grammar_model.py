@@ -336,7 +336,8 @@ def test_constrained_replies_parse_and_are_those_without_speculation(engines: di
 
 
 def test_trees_and_lossy_rules_keep_to_the_grammar_too(smollm2_path: Path):
-    for options in ({"draft": DraftOptions("ngram", 12, leaves=4, policy="fixed")}, {"verify": "typical"}):
+    chain, tree = (DraftOptions("ngram", 12, leaves=leaves, policy="fixed") for leaves in (1, 4))
+    for options in ({"draft": tree}, {"draft": chain, "verify": "typical"}):
         engine = Engine(smollm2_path, "smollm2", EngineOptions(context=512, threads=1, **options))
         try:
             reply, steps = asked(engine, 1)

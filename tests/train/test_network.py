@@ -14,6 +14,7 @@ from localspec.models.gguf import read_header
 from localspec.models.heads import FILE_KEY, FINGERPRINT_KEY, TYPE_KEY, head_facts, head_note
 from localspec.runtime.head_loading import load_head
 from localspec.runtime.loading import load
+from localspec.train.copying import teach_copying
 from localspec.train.export import export
 from localspec.train.features import tapped_layers
 from localspec.train.network import Cache, Head
@@ -28,15 +29,37 @@ TOKENS = 24
 CHOSEN = np.arange(30, 130)
 
 
-def shaken(target: TargetWeights, scale: NDArray[np.float32]) -> Head:
+class SomeLessons:
+    """Texts of random tokens, whose lowest states are the tokens' embeddings."""
+
+    def __init__(self, embeddings: NDArray[np.float32]) -> None:
+        self._embeddings, self._random = embeddings, np.random.default_rng(5)
+
+    def sample(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        tokens = self._random.integers(32, 127, count)
+        wide = self._random.standard_normal((count, 3 * self._embeddings.shape[1]))
+        wide[:, : self._embeddings.shape[1]] = self._embeddings[tokens]
+        return wide, tokens
+
+    def frequencies(self, vocabulary: int) -> NDArray[np.int64]:
+        return np.bincount(self._random.integers(32, 127, 9999), minlength=vocabulary)
+
+
+def shaken(target: TargetWeights, scale: NDArray[np.float32], *, copies: bool = False) -> Head:
     """A head as it might be after training, with attention that looks at more than one place."""
     head = Head(target, scale, CHOSEN)
+    if copies:
+        before = head.shape
+        teach_copying(head, SomeLessons(target.embeddings()), target.embeddings())
+        assert (head.shape.kv_heads, head.k.weight.shape[0]) == (
+            before.kv_heads + 1, (before.kv_heads + 1) * before.head_width,
+        )  # fmt: skip
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for name, weight in head.named_parameters():
             spread = 0.3 if weight.ndim == 1 else 0.5 * float(weight.std())
             weight += spread * torch.randn(weight.shape, generator=generator)
-            if name in ("q.weight", "k.weight"):
+            if name in ("q.weight", "k.weight") and not copies:
                 weight *= 2
     return head
 
@@ -45,9 +68,10 @@ def far(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
 
 
+@pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("writer", [randoms.target, qwen3])
 def test_the_exported_head_computes_what_was_trained(
-    writer: Callable[..., Path], made: Made, tmp_path: Path
+    writer: Callable[..., Path], copies: bool, made: Made, tmp_path: Path
 ) -> None:
     path = made(writer)
     header = read_header(path)
@@ -56,7 +80,7 @@ def test_the_exported_head_computes_what_was_trained(
     loaded = load(path, options)
     target = TargetWeights(path, header)
     scale = np.random.default_rng(1).uniform(0.5, 2.0, 3 * header.embedding_length).astype(np.float32)
-    head = shaken(target, scale)
+    head = shaken(target, scale, copies=copies)
     file = tmp_path / "head.gguf"
     export(file, head, target, layers=layers, scale=scale, chosen=CHOSEN)
     facts = head_facts(read_header(file))
