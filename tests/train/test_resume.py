@@ -27,9 +27,9 @@ from tests.train.child import TOKENS, request_for
 
 torch = pytest.importorskip("torch")
 
-from localspec.train.loop import Trainer  # noqa: E402
-from localspec.train.network import Head  # noqa: E402
-from localspec.train.target import TargetWeights  # noqa: E402
+from localspec.train.loop import Trainer  # noqa: E402 - after torch is known to be there
+from localspec.train.network import Head  # noqa: E402 - after torch is known to be there
+from localspec.train.target import TargetWeights  # noqa: E402 - after torch is known to be there
 
 MINUTES = 4.0
 """Of a clock that ticks twice a step."""
