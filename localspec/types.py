@@ -190,6 +190,10 @@ class Advice(Protocol):
     def block(self, source: str) -> bool:
         """Whether a draft of `source` is worth its pass, where one pass makes all of its tokens."""
 
+    @property
+    def looking(self) -> bool:
+        """Whether the draft in the making is only to learn from: as little as may be should be read for it."""
+
     def rate(self, draft: Draft) -> float:
         """Tokens that a pass over the best beginning of `draft` promises, a unit of time."""
 

@@ -39,6 +39,11 @@ class NoAdvice:
         """See `Advice.block`."""
         return True
 
+    @property
+    def looking(self) -> bool:
+        """See `Advice.looking`."""
+        return False
+
     def rate(self, draft: Draft) -> float:
         """See `Advice.rate`: any draft is as good as the next."""
         return 1.0 if len(draft) else 0.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from localspec.control.estimates import AcceptanceEstimates
 from localspec.control.live_cost import LiveCost
+from localspec.control.looks import Looks
 from localspec.control.passes import DraftPasses
 from localspec.stats.theory import acceptance_for
 from localspec.types import EMPTY_DRAFT, Budget, Draft, StepStats
@@ -33,8 +34,14 @@ _LEAP = 2.0
 """Passes beyond the account that a draft may cost which is likely to be accepted."""
 _FIRST_DRAFT = 3
 """Tokens of a draft model's first drafts, before it is known whether they come true."""
+_HOPE = 0.85
+"""Acceptance that an unknown draft model may have; where that would not pay, it is only looked at."""
 _AFTER_PAUSE = 3.0
 """How much more the next look at a draft model's draft may cost than this one."""
+_LEAST_LOOK = 0.04
+"""Passes that a look counts as at least beside a draft model, so that it is not made at every step."""
+_RECHECK = 4
+"""Tokens after which it is found out anew whether a draft model's drafts are expected to pay."""
 _LOOK = 2
 """Tokens of a draft model's drafts that are not expected to pay."""
 _FOLLOW = 0.2
@@ -114,12 +121,14 @@ class CostController:
         self._account = _START
         self._draft_s = 0.0
         self._proposed = False
-        self._looks = 0.0
+        self._looks, self._model_looks = Looks(EXPLORATION), Looks(EXPLORATION / 2)
         self._position = 0
         self._models: dict[str, DraftPasses] = {}
         self._drafting: DraftPasses | None = None
         self._passes = 0
         self._looking = False
+        self._checked_at: int | None = None
+        self._hopeful = True
         self._declined: DraftPasses | None = None
 
     def begin(self) -> None:
@@ -148,8 +157,7 @@ class CostController:
         self._position = len(tokens)
         self._proposed = False
         self._drafting, self._passes, self._looking = None, 0, False
-        # A draft model asks for every token, see `more`.
-        if self._account <= _START and self._looks > 0 and not self._models:
+        if self._account <= _START and not self._looks.due and not self._any_model_asked():
             return Budget(0)
         self._proposed = True
         return self._budget
@@ -157,11 +165,9 @@ class CostController:
     def more(self, draft: Draft) -> bool:
         """See `Advice.more`."""
         model, size = self._model(draft.source), len(draft)
-        wanted = self._account > 0 and self._promising(model, draft)
-        if not (wanted or model.known):
-            wanted = self._affordable(model, size)
+        wanted = self._wanted(model, draft)
         # What does not pay is still looked at, a little of it.
-        if not wanted and ((size == 0 and self._looks <= 0) or (self._looking and size < _LOOK)):
+        if not wanted and ((size == 0 and self._model_looks.due) or (self._looking and size < _LOOK)):
             wanted = self._looking = True
         self._declined = None if wanted or size else model
         if wanted:
@@ -172,7 +178,12 @@ class CostController:
     def block(self, source: str) -> bool:
         """See `Advice.block`."""
         self._model(source).whole = True
-        return self.more(Draft(source=source))
+        return self.more(self._model(source).nothing)
+
+    @property
+    def looking(self) -> bool:
+        """See `Advice.looking`."""
+        return self._looking
 
     def rate(self, draft: Draft) -> float:
         """See `Advice.rate`."""
@@ -184,11 +195,11 @@ class CostController:
         return best
 
     def prospect(self, source: str) -> float:
-        """See `Advice.prospect`; a model that has not drafted yet is given the chance to."""
+        """See `Advice.prospect`; a model whose draft is to be looked at is given the chance to."""
         model = self._model(source)
-        if model.seconds is None:
+        if model.seconds is None or self._model_looks.due:
             return math.inf
-        return model.best_ahead(Draft(source=source), (), self._costs_ahead(), math.inf)[1]
+        return model.best_ahead(model.nothing, (), self._costs_ahead(), math.inf)[1]
 
     def trim(self, draft: Draft) -> Draft:
         """The beginning of `draft` that promises most tokens a second; empty where plain decoding does."""
@@ -215,24 +226,31 @@ class CostController:
         if stats.drafted:
             self._book(-moved / one)
         spent = stats.draft_ns * 1e-9
+        looked = model_looked = 0.0
         if self._drafting is not None:
-            self._drafting.took(spent, self._passes)
+            # Those before it in a cascade were asked too.
+            own = max(spent - self._draft_s, 0.0)
+            self._drafting.took(own, self._passes)
+            # It has to read what was said meanwhile: its next look costs more than this one did.
+            model_looked = _AFTER_PAUSE * own if self._looking else 0.0
         elif self._proposed:
             self._draft_s += _FOLLOW * (spent - self._draft_s)
+            # Where a model is asked besides, to ask at all takes longer than a glance at a cheap draft.
+            looked = max(spent, _LEAST_LOOK * one) if self._models else spent
         if self._proposed:
             self._book(-spent / one)
         if self._account < _START:
             self._book(EXPLORATION)
-        # Looking at drafts is paid from a share of all time; what it costs beyond waits.
-        looked = self._proposed and (self._drafting is None or self._looking)
-        # A draft model has to read what was said meanwhile: its next look costs more than this one did.
-        weight = _AFTER_PAUSE if self._looking else 1.0
-        self._looks = max(self._looks + weight * (spent if looked else 0.0) / one - EXPLORATION, 0.0)
+        self._looks.step(looked / one)
+        self._model_looks.step(model_looked / one)
 
     # --- inner steps
 
     def _model(self, source: str) -> DraftPasses:
-        return self._models.setdefault(source, DraftPasses())
+        model = self._models.get(source)
+        if model is None:
+            model = self._models[source] = DraftPasses(source)
+        return model
 
     def _costs_ahead(self) -> list[float]:
         return self.cost.up_to(self._budget.tokens + 1)
@@ -245,12 +263,28 @@ class CostController:
         here, there = model.best_ahead(draft, survival, costs, most)
         return there > here * (1.0 if survival else MARGIN)
 
+    def _any_model_asked(self) -> bool:
+        """Whether one would be asked for the first token of a draft; found out once in a few steps."""
+        if not self._models or self._model_looks.due:
+            return bool(self._models)
+        if self._checked_at is None or not 0 <= self._position - self._checked_at < _RECHECK:
+            self._checked_at = self._position
+            self._hopeful = any(self._wanted(model, model.nothing) for model in self._models.values())
+        return self._hopeful
+
+    def _wanted(self, model: DraftPasses, draft: Draft) -> bool:
+        """Whether one more token of it is expected to pay, or may be tried since it is not known yet."""
+        if self._account > 0 and self._promising(model, draft):
+            return True
+        return not model.known and self._affordable(model, len(draft))
+
     def _affordable(self, model: DraftPasses, size: int) -> bool:
         """Whether one more token of an unknown model may be tried: half of the first account is for that."""
-        if model.seconds is None:
-            return size == 0
-        spent = (size + 1) * model.seconds / self.cost(1)
-        return size < _FIRST_DRAFT and spent <= self._account - _START / 2
+        if model.seconds is None or size >= _FIRST_DRAFT:
+            return False
+        if not model.may_pay(self._costs_ahead(), _HOPE):
+            return False
+        return (size + 1) * model.seconds / self.cost(1) <= self._account - _START / 2
 
     def _stake(self, chance: float) -> float:
         """Passes over one token that a draft may cost whose first token has the probability `chance`.

@@ -45,6 +45,8 @@ class AcceptanceEstimates:
     def survival(self, draft: Draft) -> list[float]:
         """Calibrated probability, for each node, that it and all before it are accepted."""
         survival: list[float] = []
+        if not draft.tokens:
+            return survival
         for chance, key, parent in zip(*self._nodes(draft), draft.parents, strict=True):
             before = survival[parent] if parent >= 0 else 1.0
             survival.append(before * self._calibrated(key, chance))

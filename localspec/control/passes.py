@@ -17,6 +17,8 @@ _OUTLIER = 3.0
 """A draft that took so many times its usual time read text besides: that is no cost of drafting."""
 _AHEAD = 16
 """Tokens that are looked ahead: sixteen may cost less than nine."""
+_NEGLIGIBLE = 0.01
+"""A token that is accepted less often is not looked beyond."""
 
 
 class _Chance:
@@ -42,12 +44,17 @@ class _Chance:
 class DraftPasses:
     """One such drafter.
 
+    Args:
+        source: its name.
+
     Attributes:
+        nothing: a draft of its without tokens.
         seconds: of one of its passes; None before the first draft.
         whole: whether one pass makes a whole draft, not one token of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
+        self.nothing = Draft(source=source)
         self.seconds: float | None = None
         self.whole = False
         self._first = _Chance()
@@ -103,4 +110,21 @@ class DraftPasses:
             spent = each * (1 if self.whole else length) + costs[length]
             if spent <= most:
                 there = max(there, expected / spent)
+            if reach < _NEGLIGIBLE:
+                break
         return here, there
+
+    def may_pay(self, costs: Sequence[float], chance: float) -> bool:
+        """Whether some draft would be faster than none if every token were accepted with this `chance`.
+
+        Args:
+            costs: T(n) for n = 1 and on, in the unit of `seconds`.
+            chance: of a token once all before it were accepted.
+        """
+        each, expected, reach = self.seconds or 0.0, 1.0, 1.0
+        for length, cost in enumerate(costs[1 : _AHEAD + 1], start=1):
+            reach *= chance
+            expected += reach
+            if expected * costs[0] > each * (1 if self.whole else length) + cost:
+                return True
+        return False

@@ -272,6 +272,11 @@ class _Answered:
         """See `Advice.block`."""
         return self._advice.block(source)
 
+    @property
+    def looking(self) -> bool:
+        """See `Advice.looking`."""
+        return self._advice.looking
+
 
 def _said_in_one(start: int, end: int, borders: Sequence[int]) -> bool:
     """Whether one draft token ends where this one does and begins no later: the draft knew no longer one."""

@@ -54,11 +54,12 @@ class DFlashDrafter(HiddenDrafter):
         # One pass makes all of the draft, so there is one question: whether to make it.
         if budget.advice is not None and not budget.advice.block(self.name):
             return EMPTY_DRAFT
+        self._glance(budget)
         self._catch_up()
         self._drafting()
         masks = most + self._first_row - 1
         self._head.decode(len(tokens) - 1, [tokens[-1], *[self._mask] * masks], None, "all")
-        return self._drawn(tokens, replace(budget, tokens=most, advice=None))
+        return self._made(self._drawn(tokens, replace(budget, tokens=most, advice=None)))
 
     def _drawn(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """A draft of `budget.tokens` places, from the rows of the block's pass."""

@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.drafters.base import Needs
+from localspec.drafters.proof import Proof
 from localspec.target import HeadContext, Tap
 from localspec.types import Budget, Draft, Drawing, Outcome, Rows
 
 States = NDArray[np.float32]
 
 _BACKLOG = 256
-"""States that wait at most: fed in passes over many of them, they cost little while nothing is drafted."""
+"""States that wait at most: fed in passes over many of them, they cost least."""
+_GLANCE = 16
+"""States that are fed for a draft which may come to nothing: each costs a good part of a draft token."""
 
 
 class HiddenDrafter(ABC):
@@ -28,6 +31,9 @@ class HiddenDrafter(ABC):
     Three places tell how far things are: the head has taken in what stands from `_first` to `_fed`, and from
     there to `_known` states are waiting. A drafter that comes in the middle of a text begins there, and has
     the next prompt read anew.
+
+    While drafts do not come true, little is spent on them: of what waits for one that is only to learn from,
+    or has waited for long, the newest states alone are fed, as if the text began with them.
 
     Args:
         head: its passes and its cache.
@@ -55,12 +61,17 @@ class HiddenDrafter(ABC):
         self._first = self._fed = self._known = 0
         # The head may hold another drafter's text, which goes before the first state comes.
         self._ahead = True
+        self._proof = Proof()
+        # Whether it has left out what was said before `_first`.
+        self._skipped = False
 
     # --- the drafter's calls
 
     def observe(self, start: int, tokens: Sequence[int]) -> None:
         """See `FeatureDrafter.observe`."""
         self._forget_from(start + _shared(self._tokens[start:], tokens))
+        if start == 0:
+            self._skipped = False
         if self._fed > start:
             # They are fed once more; what stands before them stays.
             self._rewind(start)
@@ -71,12 +82,16 @@ class HiddenDrafter(ABC):
             self._tokens += [-1] * (start - len(self._tokens))
         self._tokens[start:] = tokens
         self._take(start, slice(0, len(tokens)), len(tokens))
+        self._bound(worth=self._proof.expected)
 
     def begin(self, tokens: Sequence[int]) -> None:
         """See `Drafter.begin`."""
         self._forget_from(_shared(self._tokens, tokens))
         self._tokens = list(tokens)
         self._cut(len(tokens) - 1)
+        if self._proof.expected:
+            # A prompt is read where prompts are, so that a reply's first draft does not wait for it.
+            self._catch_up(leave=self._lag)
 
     @abstractmethod
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
@@ -86,16 +101,20 @@ class HiddenDrafter(ABC):
         """See `Drafter.commit`."""
         root = len(self._tokens) - 1
         self._tokens.extend(outcome.tokens)
+        self._proof.said(outcome.tokens)
         kept = outcome.rows
         straight = kept[-1] == len(kept) - 1
         self._take(root, slice(0, len(kept)) if straight else kept, len(kept))
+        self._bound(worth=self._proof.given)
 
     def holds(self, tokens: Sequence[int]) -> int:
         """See `FeatureDrafter.holds`."""
-        if self._first > 0:
+        if self._first > 0 and not self._skipped:
             # What was said before it came is missing.
             return 0
         shared = _shared(self._tokens, tokens)
+        if self._skipped and shared <= self._first:
+            return len(tokens)
         fed = self._still_fed(shared)
         return fed if fed < self._fed else min(self._known, shared)
 
@@ -104,7 +123,7 @@ class HiddenDrafter(ABC):
         self._tokens = []
         self._restart(0)
         self._head.clear()
-        self._ahead = False
+        self._ahead = self._skipped = False
 
     # --- for the methods
 
@@ -149,6 +168,17 @@ class HiddenDrafter(ABC):
         """From here on the head's cache holds a draft behind the text, which is dropped before it is fed."""
         self._ahead = True
 
+    def _glance(self, budget: Budget) -> None:
+        """Leave out most of what waits if the draft that was just agreed to is only to learn from."""
+        looking = budget.advice is not None and budget.advice.looking
+        if looking and not self._proof.given and self._known - self._fed > 2 * _GLANCE:
+            self._skip(self._known - _GLANCE)
+
+    def _made(self, draft: Draft) -> Draft:
+        """A draft that was made; it will be seen whether it comes true."""
+        self._proof.drafted(draft.tokens)
+        return draft
+
     def _row(self, number: int) -> Rows:
         """Logits of a row of the head's newest pass, as wide as the target's."""
         row: Rows = self._head.logits(number)
@@ -167,9 +197,16 @@ class HiddenDrafter(ABC):
             self._restart(start)
         self._waiting.append(self._tap.rows(rows))
         self._known = start + count
-        if self._known - self._fed >= _BACKLOG:
+
+    def _bound(self, *, worth: bool) -> None:
+        """See to it that not too many states wait: they are fed where that is `worth` it, or left out."""
+        if self._known - self._fed < _BACKLOG:
+            return
+        if worth:
             # What goes in with the token after it has the first row of the next draft.
             self._catch_up(leave=self._lag)
+        else:
+            self._skip(self._known - _GLANCE)
 
     def _still_fed(self, shared: int) -> int:
         """How much of what was fed is right still if only the first `shared` tokens are."""
@@ -203,6 +240,12 @@ class HiddenDrafter(ABC):
         count = known - self._fed
         self._waiting = [np.concatenate(self._waiting)[:count]] if count else []
         self._known = known
+
+    def _skip(self, place: int) -> None:
+        """Leave out what waits before `place`, and with it all that was fed."""
+        self._waiting = [np.concatenate(self._waiting)[place - self._fed :]]
+        self._first = self._fed = place
+        self._ahead = self._skipped = True
 
     def _restart(self, place: int) -> None:
         """No states are known, and the next ones are those of the position `place`."""

@@ -30,11 +30,12 @@ class ChainDrafter(HiddenDrafter):
             return EMPTY_DRAFT
         if advice is not None and not advice.more(Draft(source=self.name)):
             return EMPTY_DRAFT
+        self._glance(budget)
         self._catch_up(leave=min(_SEEDS, self._head.max_batch))
         if self._fed == self._known:
             # An earlier draft has used the newest state, and then its step came to nothing.
             return EMPTY_DRAFT
-        return self._drafted(tokens, budget)
+        return self._made(self._drafted(tokens, budget))
 
     def _drafted(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """A draft after `tokens`; one to `_SEEDS` states wait."""

@@ -12,15 +12,12 @@ import numpy as np
 
 from localspec.drafters.base import Needs
 from localspec.drafters.growing import grown
+from localspec.drafters.proof import Proof
 from localspec.target import Outputs, TargetContext
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Drawing, Outcome, Rows
 
-_UNUSED = 64
-"""Steps without an accepted token after which the next prompt is no longer read before it is needed."""
 _GLANCE = 32
 """Tokens that are read for a draft after a pause: to read all that was said may cost many passes."""
-_PROVEN = 16
-"""Drafts with accepted tokens, on balance, after which the rest of the text is read too."""
 _ROWS = 4
 """Tokens to catch up with beyond which they are read by themselves: a row of logits for each costs more."""
 _NARROWEST = 64
@@ -68,10 +65,8 @@ class ModelDrafter:
         self._known = vocabulary if known is None else known
         self._start = 0
         self._ahead: list[int] = []
-        self._unused = 0
         self._glancing = False
-        self._proven = 0
-        self._first: int | None = None
+        self._proof = Proof()
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Keep of the cache what `tokens` begin with; read the rest, unless drafts were not wanted lately."""
@@ -83,7 +78,7 @@ class ModelDrafter:
         self._tokens = list(tokens)
         self._ahead.clear()
         self._keep(min(shared, len(tokens) - 1))
-        if self._unused < _UNUSED:
+        if self._proof.expected:
             if self._glancing:
                 self._start_anew(0)
             self._read(len(tokens) - 1)
@@ -108,7 +103,7 @@ class ModelDrafter:
             row=self._catch_up(most),
             following=following,
         )
-        self._first = draft.tokens[0]
+        self._proof.drafted(draft.tokens)
         return draft
 
     def commit(self, outcome: Outcome) -> None:
@@ -123,12 +118,7 @@ class ModelDrafter:
             self._ahead.clear()
             # The last token is never in the cache: its row is the next draft's first.
             self._keep(min(before + right, len(self._tokens) - 1))
-        if self._first is not None and said:
-            hit = self._first == said[0]
-            self._proven = min(self._proven + 1, 2 * _PROVEN) if hit else max(self._proven - 1, 0)
-            self._unused = 0 if hit else self._unused
-            self._first = None
-        self._unused += 1
+        self._proof.said(said)
 
     def cut(self, length: int) -> None:
         """Forget all after the first `length` tokens of the text, which then goes on otherwise."""
@@ -171,9 +161,9 @@ class ModelDrafter:
     def _catch_up(self, ahead: int) -> Rows:
         """The row after the last token, with room for `ahead` more."""
         size = len(self._tokens)
-        if self._glancing and self._proven >= _PROVEN:
+        if self._glancing and self._proof.given:
             self._start_anew(0)
-        elif self._proven < _PROVEN and size - self._end > _GLANCE:
+        elif not self._proof.given and size - self._end > _GLANCE:
             self._start_anew(size - _GLANCE, whole=False)
         if size + ahead - self._start > self._window:
             self._start_anew(max(size - self._window // 2, 0), whole=not self._glancing)

@@ -16,6 +16,7 @@ from localspec.runtime.library import forget_errors, lib, recent_errors
 from localspec.runtime.load import SpareCores
 from localspec.runtime.model import LlamaModel, looks_like_memory
 from localspec.runtime.threads import ThreadGovernor
+from localspec.runtime.views import floats_at
 from localspec.target import Outputs
 from localspec.trees import branches_through, depths_of, leaves_of
 from localspec.types import Draft, Rows
@@ -281,7 +282,7 @@ class LlamaContext:
         if count == 0:
             return np.zeros(shape, dtype=np.float32)
         pointer = lib().llama_get_logits(self._handle)
-        return np.ctypeslib.as_array(pointer, shape=shape)
+        return floats_at(pointer, *shape)
 
     def _probe_trim(self) -> bool:
         """Find out once whether the tail can be dropped; the pass also warms caches and pages weights in."""

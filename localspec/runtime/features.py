@@ -14,6 +14,7 @@ from localspec.models.heads import highest_tap
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.ext import ext
 from localspec.runtime.library import lib
+from localspec.runtime.views import floats_at
 
 _FINAL = -1
 """In place of a layer: the states after the last one."""
@@ -68,7 +69,7 @@ class LayerTap:
             pointer = ext().get_layer_input(handle, layer)
             if not pointer:
                 raise EngineError(f"llama.cpp has kept no hidden states of layer {layer}.")
-            states = np.ctypeslib.as_array(pointer, (count, width))
+            states = floats_at(pointer, count, width)
             part = taken[:, place * width : (place + 1) * width]
             if isinstance(rows, slice):
                 part[:] = states[rows]
@@ -102,7 +103,7 @@ class FinalTap:
         pointer = ext().get_nextn(self._context.handle)
         if not pointer:
             raise EngineError("llama.cpp has kept no final hidden states of this model.")
-        states = np.ctypeslib.as_array(pointer, (count, self.width))
+        states = floats_at(pointer, count, self.width)
         if isinstance(rows, slice):
             return states[rows].copy()
         chosen: NDArray[np.float32] = states[list(rows)]

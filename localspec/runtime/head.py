@@ -16,6 +16,7 @@ from localspec.runtime.head_rows import HeadRows
 from localspec.runtime.head_tree import HeadTree
 from localspec.runtime.library import forget_errors, lib, recent_errors
 from localspec.runtime.model import LlamaModel, looks_like_memory
+from localspec.runtime.views import floats_at
 from localspec.target import Outputs
 
 Kind = Literal["eagle3", "mtp", "dflash", "dspark"]
@@ -161,9 +162,7 @@ class LlamaHead:
             pointer = ext().get_nextn(self._handle)
             if not pointer:
                 raise EngineError("llama.cpp has kept no states of this head's encoder.")
-            encoded[start : start + len(piece)] = np.ctypeslib.as_array(
-                pointer, (len(piece), self.shape.width)
-            )
+            encoded[start : start + len(piece)] = floats_at(pointer, len(piece), self.shape.width)
         return encoded
 
     def decode(
@@ -212,7 +211,7 @@ class LlamaHead:
         pointer = lib().llama_get_logits_ith(self._handle, row)
         if not pointer:
             raise EngineError("llama.cpp has kept no logits of this head.")
-        return np.ctypeslib.as_array(pointer, (self._vocabulary,))
+        return floats_at(pointer, 1, self._vocabulary).reshape(-1)
 
     def state(self, row: int) -> NDArray[np.float32]:
         """See `HeadContext.state`; raises `EngineError` for a row that was not wanted."""
@@ -220,7 +219,7 @@ class LlamaHead:
         pointer = ext().get_nextn_row(self._handle, row)
         if not pointer:
             raise EngineError("llama.cpp has kept no hidden state of this head.")
-        return np.array(np.ctypeslib.as_array(pointer, (self.shape.width,)))
+        return floats_at(pointer, 1, self.shape.width).flatten()
 
     def use_layer(self, number: int) -> None:
         """See `HeadContext.use_layer`."""

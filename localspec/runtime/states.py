@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from localspec.errors import EngineError
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.library import lib
+from localspec.runtime.views import floats_at
 
 
 class NormedStates:
@@ -38,7 +39,7 @@ class NormedStates:
         pointer = lib().llama_get_embeddings(self._context.handle)
         if not pointer:
             raise EngineError("llama.cpp has kept no states of the newest pass.")
-        return np.array(np.ctypeslib.as_array(pointer, (count, self.width)))
+        return floats_at(pointer, count, self.width).copy()
 
     def close(self) -> None:
         """Have them no longer kept."""

@@ -157,7 +157,7 @@ def test_a_cascade_is_as_fast_as_its_best_member() -> None:
 
 
 def test_the_cost_of_a_pass_is_learnt_and_one_long_pause_is_not_believed() -> None:
-    passes = DraftPasses()
+    passes = DraftPasses("model")
     passes.took(0.02, 4)
     assert passes.seconds == pytest.approx(0.005)
     passes.took(4.0, 1)
@@ -194,3 +194,45 @@ def test_the_reason_says_what_a_draft_model_costs_where_it_is_not_asked() -> Non
     assert not controller.more(Draft(source="paying"))
     assert controller.reason.startswith("off, a draft token takes 0.6")
     assert controller.reason.endswith("does not pay")
+
+
+def test_no_draft_is_tried_of_a_model_that_could_not_pay_if_it_were_right() -> None:
+    passes = DraftPasses("model")
+    costs = CURVES["cpu-q4_1"].scaled(1.0)
+    table = [costs(n) for n in range(1, LONGEST + 2)]
+    passes.took(costs(1), 1)
+    assert not passes.may_pay(table, 0.85)
+    passes.took(1e-9, 1)
+    gpu = [CURVES["gpu"](n) for n in range(1, LONGEST + 2)]
+    assert DraftPasses("other").may_pay(gpu, 0.85)
+    # Drafts that cost a pass a token are looked at, two tokens now and then, and not tried beyond that.
+    found = run(controlled("cpu-q4_1"), 1.0, 1.0, "cpu-q4_1")
+    assert found.speedup >= 0.985
+
+
+def test_the_first_reply_of_a_model_that_does_not_pay_costs_next_to_nothing() -> None:
+    short = run(controlled("cpu-q4_1"), 0.45, 0.1, "cpu-q4_1", text=range(10, 10 + 138))
+    assert short.speedup >= 0.99
+
+
+def test_members_that_cost_little_are_looked_at_rarely_beside_a_model_too() -> None:
+    """A drafter that takes a twentieth of a pass and is always wrong, before a model that does not pay."""
+
+    class Wrong(OracleDrafter):
+        name = "wrong"
+        asked = 0
+
+        def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
+            del tokens, budget
+            clock.ns += round(0.05e9 * cost(1))
+            self.asked += 1
+            return Draft.chain([60_000] * 8, source=self.name, confidence=tuple(0.9**n for n in range(1, 9)))
+
+    cost = CURVES["cpu-q4_1"].scaled(TOKEN_MS["cpu-q4_1"] * 1e-3)
+    clock = Clock()
+    text = list(range(10, 10 + TOKENS))
+    wrong = Wrong(text)
+    drafter = CascadeDrafter([wrong, Paying(text, 0.3, 0.2 * cost(1), clock)])
+    found = replay(text[:10], text[10:], drafter, controlled("cpu-q4_1"), cost, clock=clock)
+    assert found.speedup >= 0.975
+    assert wrong.asked < TOKENS / 2

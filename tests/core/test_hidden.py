@@ -48,7 +48,7 @@ class Plainly(HiddenDrafter):
         expected = [self._cell(tokens, place) for place in range(self._first, len(tokens) - 1)]
         assert self.cells.cells == expected
         assert self.cells.start == self._first + self._shift
-        return self._draft(tokens, budget)
+        return self._made(self._draft(tokens, budget))
 
     def _cell(self, tokens: Sequence[int], place: int) -> Cell:
         return Cell(None, state_of(tokens[: place + 1]))
@@ -88,16 +88,60 @@ def test_a_reply_is_drafted_from_the_states_of_its_text(kind: type[Plainly]) -> 
 
 
 @KINDS
-def test_nothing_is_fed_while_nothing_is_drafted_but_in_large_pieces(kind: type[Plainly]) -> None:
-    _, drafter, session = made(kind, max_batch=200)
+def test_a_prompt_is_fed_where_it_is_read_and_what_no_draft_was_wanted_after_is_not(
+    kind: type[Plainly],
+) -> None:
+    model, drafter, session = made(kind, max_batch=200)
     session.controller = Off()
     session.prefill([5, 6, 7])
-    say(session, 250)
-    assert drafter.cells.passes == []
-    say(session, 20)
-    assert [count for _, _, count, _ in drafter.cells.passes] == [200, 56 - drafter._lag]
+    fed = [(drafter._shift, 2 - drafter._lag)]
+    assert [(start, count) for start, _, count, _ in drafter.cells.passes] == fed
+    say(session, 300)
+    assert len(drafter.cells.passes) == len(fed)
     session.controller = FixedLength(3)
     say(session, 5)
+    # It goes on from the newest states, which are far fewer than were said.
+    assert drafter.drafts > 0
+    assert 200 < drafter.cells.start < len(session.tokens)
+    # What it has left out is no reason for the target to read it again.
+    passes = len(model.passes)
+    assert session.prefill([*session.tokens, 9]).cached >= len(session.tokens) - 3
+    assert sum(model.passes[passes:]) < 5
+
+
+@KINDS
+def test_whose_drafts_came_true_is_fed_in_large_pieces_while_none_is_wanted(kind: type[Plainly]) -> None:
+    _, drafter, session = made(kind, max_batch=200)
+    session.controller = FixedLength(3)
+    session.prefill([5, 6, 7])
+    say(session, 80)
+    passes = len(drafter.cells.passes)
+    session.controller = Off()
+    say(session, 250)
+    assert len(drafter.cells.passes) == passes
+    say(session, 20)
+    assert [count for _, _, count, _ in drafter.cells.passes[passes:]] == [200, 56 - drafter._lag]
+    assert drafter.cells.start == drafter._shift
+
+
+class Looking(FixedLength):
+    """Wants to learn how drafts fare."""
+
+    looking = True
+
+
+@KINDS
+def test_for_a_draft_that_is_looked_at_the_newest_states_do(kind: type[Plainly]) -> None:
+    _, drafter, session = made(kind)
+    session.prefill([5, 6, 7])
+    session.controller = Off()
+    say(session, 100)
+    drafter._glance(Budget(3, advice=FixedLength(3)))
+    assert drafter._first == 0
+    drafter._glance(Budget(3, advice=Looking(3)))
+    assert drafter._known - drafter._first == 16
+    session.controller = FixedLength(3)
+    say(session, 20)
     assert drafter.drafts > 0
 
 

@@ -56,7 +56,7 @@ def test_step_by_step_as_read_at_once(made: Made, case: Case) -> None:
 @pytest.mark.parametrize("case", ALL, ids=str)
 @pytest.mark.parametrize("off", [range(35, 400, 3), range(36, 336)], ids=["often", "long"])
 def test_after_drafting_was_off(made: Made, case: Case, off: range) -> None:
-    """`long` is more than the rows that are kept back."""
+    """`long` is more than the rows that are kept back; a head whose drafts came true is fed them all."""
     count = 360 if len(off) > 200 else COUNT
     with opened(case, made) as rig:
         told = rig.reply(PROMPT, count, controller=Toggled(case.length, off))
@@ -64,7 +64,8 @@ def test_after_drafting_was_off(made: Made, case: Case, off: range) -> None:
     assert told.tokens == straight.tokens
     assert not any(place in off for place in told.places)
     assert max(told.places) > min(off.stop, len(PROMPT) + count - 8)
-    assert check_against_fresh_reads(made, case, PROMPT, told) > 4
+    if len(off) < 200 or told.accepted > count / 2:
+        assert check_against_fresh_reads(made, case, PROMPT, told) > 4
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)

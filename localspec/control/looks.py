@@ -1,0 +1,24 @@
+"""What is spent on drafts that are only looked at."""
+
+from __future__ import annotations
+
+
+class Looks:
+    """A share of all time for them; what a look takes beyond it has to pass before the next one.
+
+    Args:
+        share: of the time of passes over one token.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._owed = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether the last look is paid for."""
+        return self._owed <= 0
+
+    def step(self, passes: float) -> None:
+        """A step went by, with looks that took as long as so many passes over one token."""
+        self._owed = max(self._owed + passes - self._share, 0.0)
