@@ -192,7 +192,7 @@ class Advice(Protocol):
 
     @property
     def looking(self) -> bool:
-        """Whether the draft in the making is only to learn from: as little as may be should be read for it."""
+        """Whether the draft in the making is only to learn from: little should be read for it."""
 
     def rate(self, draft: Draft) -> float:
         """Tokens that a pass over the best beginning of `draft` promises, a unit of time."""

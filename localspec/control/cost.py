@@ -38,8 +38,8 @@ _HOPE = 0.85
 """Acceptance that an unknown draft model may have; where that would not pay, it is only looked at."""
 _AFTER_PAUSE = 3.0
 """How much more the next look at a draft model's draft may cost than this one."""
-_LEAST_LOOK = 0.04
-"""Passes that a look counts as at least beside a draft model, so that it is not made at every step."""
+_LEAST_LOOK = 0.02
+"""Passes that a look which finds nothing counts as at least beside a draft model: to ask takes time too."""
 _RECHECK = 4
 """Tokens after which it is found out anew whether a draft model's drafts are expected to pay."""
 _LOOK = 2
@@ -129,6 +129,7 @@ class CostController:
         self._looking = False
         self._checked_at: int | None = None
         self._hopeful = True
+        self._found = False
         self._declined: DraftPasses | None = None
 
     def begin(self) -> None:
@@ -203,7 +204,8 @@ class CostController:
 
     def trim(self, draft: Draft) -> Draft:
         """The beginning of `draft` that promises most tokens a second; empty where plain decoding does."""
-        if not len(draft):
+        self._found = len(draft) > 0
+        if not self._found:
             return draft
         survival = self.estimates.survival(draft)
         if draft.probs:
@@ -235,8 +237,9 @@ class CostController:
             model_looked = _AFTER_PAUSE * own if self._looking else 0.0
         elif self._proposed:
             self._draft_s += _FOLLOW * (spent - self._draft_s)
-            # Where a model is asked besides, to ask at all takes longer than a glance at a cheap draft.
-            looked = max(spent, _LEAST_LOOK * one) if self._models else spent
+            looked = spent
+            if self._models and not self._found:
+                looked = max(spent, _LEAST_LOOK * one)
         if self._proposed:
             self._book(-spent / one)
         if self._account < _START:

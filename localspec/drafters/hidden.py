@@ -19,6 +19,8 @@ _BACKLOG = 256
 """States that wait at most: fed in passes over many of them, they cost least."""
 _GLANCE = 16
 """States that are fed for a draft which may come to nothing: each costs a good part of a draft token."""
+_PATIENCE = 16
+"""Steps without a draft being wanted after which states are no longer copied."""
 
 
 class HiddenDrafter(ABC):
@@ -33,7 +35,8 @@ class HiddenDrafter(ABC):
     the next prompt read anew.
 
     While drafts do not come true, little is spent on them: of what waits for one that is only to learn from,
-    or has waited for long, the newest states alone are fed, as if the text began with them.
+    or has waited for long, the newest states alone are fed, as if the text began with them; and where none is
+    wanted for some steps, states are not even copied until one is, and there are enough of them again.
 
     Args:
         head: its passes and its cache.
@@ -64,6 +67,7 @@ class HiddenDrafter(ABC):
         self._proof = Proof()
         # Whether it has left out what was said before `_first`.
         self._skipped = False
+        self._asleep, self._idle = False, 0
 
     # --- the drafter's calls
 
@@ -72,6 +76,7 @@ class HiddenDrafter(ABC):
         self._forget_from(start + _shared(self._tokens[start:], tokens))
         if start == 0:
             self._skipped = False
+        self._asleep = self._asleep and start > 0 and not self._proof.expected
         if self._fed > start:
             # They are fed once more; what stands before them stays.
             self._rewind(start)
@@ -81,8 +86,9 @@ class HiddenDrafter(ABC):
             # Nobody told of the tokens before: their states are missing too.
             self._tokens += [-1] * (start - len(self._tokens))
         self._tokens[start:] = tokens
-        self._take(start, slice(0, len(tokens)), len(tokens))
-        self._bound(worth=self._proof.expected)
+        if not self._asleep:
+            self._take(start, slice(0, len(tokens)), len(tokens))
+            self._bound(worth=self._proof.expected)
 
     def begin(self, tokens: Sequence[int]) -> None:
         """See `Drafter.begin`."""
@@ -102,6 +108,13 @@ class HiddenDrafter(ABC):
         root = len(self._tokens) - 1
         self._tokens.extend(outcome.tokens)
         self._proof.said(outcome.tokens)
+        self._idle += 1
+        if self._asleep:
+            return
+        if self._idle > _PATIENCE and not self._proof.given:
+            self._asleep = self._skipped = True
+            self._cut(self._fed)
+            return
         kept = outcome.rows
         straight = kept[-1] == len(kept) - 1
         self._take(root, slice(0, len(kept)) if straight else kept, len(kept))
@@ -109,6 +122,8 @@ class HiddenDrafter(ABC):
 
     def holds(self, tokens: Sequence[int]) -> int:
         """See `FeatureDrafter.holds`."""
+        if self._asleep:
+            return len(tokens)
         if self._first > 0 and not self._skipped:
             # What was said before it came is missing.
             return 0
@@ -123,7 +138,7 @@ class HiddenDrafter(ABC):
         self._tokens = []
         self._restart(0)
         self._head.clear()
-        self._ahead = self._skipped = False
+        self._ahead = self._skipped = self._asleep = False
 
     # --- for the methods
 
@@ -138,8 +153,14 @@ class HiddenDrafter(ABC):
         """
 
     def _ready(self, tokens: Sequence[int]) -> bool:
-        """Whether the states of all `tokens` but the last are there, so that a draft can go on from them."""
-        return self._first < len(tokens) - 1 == self._known
+        """Whether the states of all `tokens` but the last are there, so that a draft can go on from them.
+
+        To be asked wakes it; it is ready once there are some states again.
+        """
+        self._asleep, self._idle = False, 0
+        if not self._first < len(tokens) - 1 == self._known:
+            return False
+        return not self._skipped or self._known - self._first >= min(_GLANCE, self._known)
 
     def _catch_up(self, leave: int = 0) -> None:
         """Feed what waits, but for the last `leave` states, and drop the cells of an earlier draft."""

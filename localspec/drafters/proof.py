@@ -25,7 +25,7 @@ class Proof:
 
     @property
     def expected(self) -> bool:
-        """Whether the next text is to be read before a draft is wanted: drafts came true, or are yet to come."""
+        """Whether the next prompt is to be read at once: drafts came true, or are yet to come."""
         return self._unused < _UNUSED
 
     def drafted(self, tokens: Sequence[int]) -> None:

@@ -2,10 +2,12 @@
 
 Much of a reply repeats its prompt, and a layer that has to discover copying (an induction head, Olsson et
 al., arXiv 2209.11895) needs far more text than a laptop writes in an hour. Its circuit is known, so it is
-put into a head before training, as one more group of attention heads beside those of the target's layer:
+put into a head before training, as two more groups of attention heads beside those of the target's layer:
 
-- the lowest tapped layer still tells which token stands at a position: a part of that goes into the state;
+- the lowest tapped layer still tells which token stands at a position, and, less well, which stood before
+  it: a part of that goes into the state;
 - a key is the token of its state, a query the token said last: they match where it stood before;
+- in the second group a key is two tokens, that of its state and the one before, and a query the last two;
 - a value is the token after that, and the output raises its logit.
 
 Codes of tokens are principal components of their embeddings, matched in those dimensions that the rotary
@@ -59,8 +61,23 @@ class _Codes:
         return (embeddings - self.mean) @ self.wide[:count].T * self.scale[:count]
 
 
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """What a group of heads matches, as linear maps of normed inputs, each of shape [dimensions, width].
+
+    Attributes:
+        token: of a query, from the embedding of the token said last.
+        state: of a query, from the state before that token.
+        key: from the state.
+    """
+
+    token: _Matrix
+    state: _Matrix
+    key: _Matrix
+
+
 def teach_copying(head: Head, lessons: Lessons, embeddings: NDArray[np.float32]) -> None:
-    """Add a group of attention heads that copy; nothing where every dimension turns too fast.
+    """Add groups of attention heads that copy; nothing where every dimension turns too fast.
 
     Args:
         head: as it begins; its shape and weights change.
@@ -70,19 +87,34 @@ def teach_copying(head: Head, lessons: Lessons, embeddings: NDArray[np.float32])
     shape = head.shape
     first = _first_steady_pair(shape.head_width, shape.rope_base)
     matched = shape.head_width - 2 * first
-    if matched < 2:
+    if matched < 4:
         return
     states, tokens = lessons.sample(_SAMPLE)
     # Of the tokens that are drafted alone: large vocabularies do not fit into memory twice.
     drafted = _normed(embeddings[head.chosen].astype(np.float64))
     counts = lessons.frequencies(len(embeddings))[head.chosen]
     codes = _codes(drafted, counts, min(shape.head_width, shape.width))
-    said = _normed(embeddings[tokens].astype(np.float64))
+    here, before = (_normed(embeddings[some].astype(np.float64)) for some in tokens.T)
+    half = matched // 2
     with torch.no_grad():
-        mixed = _mix_in(head, states, codes.of(said, len(codes.wide)))
+        known = [codes.of(here, len(codes.wide)), codes.of(before, half)]
+        mixed = _mix_in(head, states, np.concatenate(known, 1))
         normed = _normed(mixed) * head.state_norm.weight.numpy()
-        keys = _fitted(normed, codes.of(said, matched), 1e-3)
-        _extend(head, codes, keys, _outputs(head, codes, drafted, float(np.sqrt((mixed**2).mean()))), first)
+        outputs = _outputs(head, codes, drafted, float(np.sqrt((mixed**2).mean())))
+        said = codes.wide * codes.scale[:, None]
+        one, last = (
+            _fitted(normed, codes.of(here, matched), 1e-3),
+            _fitted(normed, codes.of(before, half), 1e-3),
+        )
+        nothing = np.zeros_like(one)
+        single = _Match(said[:matched], nothing, one)
+        pair = _Match(
+            np.concatenate([said[:half], nothing[:half]]),
+            np.concatenate([nothing[:half], one[:half]]),
+            np.concatenate([one[:half], last]),
+        )
+        for match in (single, pair):
+            _extend(head, codes, match, outputs / 2, first)
 
 
 def _first_steady_pair(head_width: int, base: float) -> int:
@@ -124,14 +156,15 @@ def _outputs(head: Head, codes: _Codes, drafted: _Matrix, size: float) -> _Matri
     return scaled
 
 
-def _extend(head: Head, codes: _Codes, keys: _Matrix, outputs: _Matrix, first: int) -> None:
+def _extend(head: Head, codes: _Codes, match: _Match, outputs: _Matrix, first: int) -> None:
     shape, width = head.shape, head.shape.width
-    group, one, matched = shape.heads // shape.kv_heads, shape.head_width, len(keys)
+    group, one, matched = shape.heads // shape.kv_heads, shape.head_width, len(match.key)
     query = np.zeros((group, one, 2 * width))
+    used = slice(2 * first, 2 * first + matched)
     sharp = _SHARPNESS * np.linspace(1 - _SPREAD, 1 + _SPREAD, group) * math.sqrt(one) / matched
-    query[:, 2 * first :, :width] = sharp[:, None, None] * codes.wide[:matched] * codes.scale[:matched, None]
+    query[:, used] = sharp[:, None, None] * np.concatenate([match.token, match.state], 1)
     key, value, back = np.zeros((one, 2 * width)), np.zeros((one, 2 * width)), np.zeros((group, width, one))
-    key[2 * first :, width:] = keys
+    key[used, width:] = match.key
     value[: len(codes.wide), :width] = codes.wide
     back[:, :, : len(codes.wide)] = outputs / group
     _append(head.q, query.reshape(-1, 2 * width), 0)

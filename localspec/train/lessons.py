@@ -79,7 +79,12 @@ class Lessons:
         return np.sort(ordered[: min(count, vocabulary)]).astype(np.int64)
 
     def sample(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """States of about `count` positions over all texts, divided by their scale, and the tokens there."""
+        """States of about `count` positions over all texts, divided by their scale, and tokens.
+
+        Returns:
+            The states, shape [positions, layers x width], and the tokens there and before them, shape
+            [positions, 2].
+        """
         step = max(1, self.tokens // count)
         states: list[NDArray[np.float64]] = []
         tokens: list[NDArray[np.int32]] = []
@@ -88,7 +93,7 @@ class Lessons:
             # The first token of a text has huge states, and the last one none.
             places = places[~np.isin(places, piece.starts) & ~np.isin(places + 1, piece.starts)]
             states.append(np.asarray(piece.states[places], np.float64) / self.scale)
-            tokens.append(piece.tokens[places])
+            tokens.append(np.stack([piece.tokens[places], piece.tokens[places - 1]], 1))
         return np.concatenate(states), np.concatenate(tokens).astype(np.int64)
 
     def batches(self, numbers: Sequence[int], random: np.random.Generator | None) -> Iterator[list[int]]:

@@ -140,5 +140,5 @@ def test_whatever_happens_the_head_reads_the_text_alone(happenings: list[Happeni
     for controller in (FixedLength(2), FixedLength(6, leaves=3)):
         drafts = drafter.chains + drafter.trees
         session.controller = controller
-        say(session, 8)
+        say(session, 24)
         assert drafter.chains + drafter.trees > drafts

@@ -117,5 +117,5 @@ def test_whatever_happens_all_layers_read_the_text_alone(happenings: list[Happen
     happen(session, happenings)
     drafts = drafter.drafts
     session.controller = FixedLength(2)
-    say(session, 8)
+    say(session, 24)
     assert drafter.drafts > drafts

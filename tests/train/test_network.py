@@ -30,15 +30,15 @@ CHOSEN = np.arange(30, 130)
 
 
 class SomeLessons:
-    """Texts of random tokens, whose lowest states are the tokens' embeddings."""
+    """Random tokens, whose lowest states are the sums of their own and the last token's embeddings."""
 
     def __init__(self, embeddings: NDArray[np.float32]) -> None:
         self._embeddings, self._random = embeddings, np.random.default_rng(5)
 
     def sample(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        tokens = self._random.integers(32, 127, count)
+        tokens = self._random.integers(32, 127, (count, 2))
         wide = self._random.standard_normal((count, 3 * self._embeddings.shape[1]))
-        wide[:, : self._embeddings.shape[1]] = self._embeddings[tokens]
+        wide[:, : self._embeddings.shape[1]] = self._embeddings[tokens].sum(1)
         return wide, tokens
 
     def frequencies(self, vocabulary: int) -> NDArray[np.int64]:
@@ -52,7 +52,7 @@ def shaken(target: TargetWeights, scale: NDArray[np.float32], *, copies: bool = 
         before = head.shape
         teach_copying(head, SomeLessons(target.embeddings()), target.embeddings())
         assert (head.shape.kv_heads, head.k.weight.shape[0]) == (
-            before.kv_heads + 1, (before.kv_heads + 1) * before.head_width,
+            before.kv_heads + 2, (before.kv_heads + 2) * before.head_width,
         )  # fmt: skip
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
