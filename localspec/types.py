@@ -190,6 +190,9 @@ class Advice(Protocol):
     def block(self, source: str) -> bool:
         """Whether a draft of `source` is worth its pass, where one pass makes all of its tokens."""
 
+    def wants(self, source: str) -> bool:
+        """Whether a draft of `source` would be asked for now; to ask this commits to nothing."""
+
     @property
     def looking(self) -> bool:
         """Whether the draft in the making is only to learn from: little should be read for it."""

@@ -39,6 +39,10 @@ class NoAdvice:
         """See `Advice.block`."""
         return True
 
+    def wants(self, source: str) -> bool:  # noqa: ARG002 - the protocol's argument
+        """See `Advice.wants`."""
+        return True
+
     @property
     def looking(self) -> bool:
         """See `Advice.looking`."""

@@ -130,6 +130,7 @@ class CostController:
         self._checked_at: int | None = None
         self._hopeful = True
         self._found = False
+        self._made: Draft | None = None
         self._declined: DraftPasses | None = None
 
     def begin(self) -> None:
@@ -166,6 +167,8 @@ class CostController:
     def more(self, draft: Draft) -> bool:
         """See `Advice.more`."""
         model, size = self._model(draft.source), len(draft)
+        if not size:
+            self._looking, self._passes = False, 0
         wanted = self._wanted(model, draft)
         # What does not pay is still looked at, a little of it.
         if not wanted and ((size == 0 and self._model_looks.due) or (self._looking and size < _LOOK)):
@@ -181,6 +184,11 @@ class CostController:
         self._model(source).whole = True
         return self.more(self._model(source).nothing)
 
+    def wants(self, source: str) -> bool:
+        """See `Advice.wants`."""
+        model = self._model(source)
+        return self._model_looks.due or self._wanted(model, model.nothing)
+
     @property
     def looking(self) -> bool:
         """See `Advice.looking`."""
@@ -188,6 +196,9 @@ class CostController:
 
     def rate(self, draft: Draft) -> float:
         """See `Advice.rate`."""
+        if draft.source in self._models:
+            # Whether it is chosen or not, it is compared with what is said.
+            self._made = draft
         costs = self.cost.up_to(len(draft) + 1)
         expected, best = 1.0, 1.0 / costs[0]
         for length, chance in enumerate(self.estimates.survival(draft), start=1):
@@ -198,13 +209,16 @@ class CostController:
     def prospect(self, source: str) -> float:
         """See `Advice.prospect`; a model whose draft is to be looked at is given the chance to."""
         model = self._model(source)
-        if model.seconds is None or self._model_looks.due:
+        if model.seconds is None or (self._model_looks.due and not self._wanted(model, model.nothing)):
             return math.inf
         return model.best_ahead(model.nothing, (), self._costs_ahead(), math.inf)[1]
 
     def trim(self, draft: Draft) -> Draft:
         """The beginning of `draft` that promises most tokens a second; empty where plain decoding does."""
         self._found = len(draft) > 0
+        if self._made is not None and self._made is not draft:
+            self._pending.append(_Pending(self._position, self._made, 0))
+        self._made = None
         if not self._found:
             return draft
         survival = self.estimates.survival(draft)
@@ -230,8 +244,8 @@ class CostController:
         spent = stats.draft_ns * 1e-9
         looked = model_looked = 0.0
         if self._drafting is not None:
-            # Those before it in a cascade were asked too.
-            own = max(spent - self._draft_s, 0.0)
+            # Those before it in a cascade were asked too; what they take is known about.
+            own = spent - min(self._draft_s, spent / 2)
             self._drafting.took(own, self._passes)
             # It has to read what was said meanwhile: its next look costs more than this one did.
             model_looked = _AFTER_PAUSE * own if self._looking else 0.0

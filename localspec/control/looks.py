@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+_MOST = 8.0
+"""Passes that are owed at most: one look while the machine was busy or asleep must not be the last."""
+
 
 class Looks:
     """A share of all time for them; what a look takes beyond it has to pass before the next one.
@@ -21,4 +24,4 @@ class Looks:
 
     def step(self, passes: float) -> None:
         """A step went by, with looks that took as long as so many passes over one token."""
-        self._owed = max(self._owed + passes - self._share, 0.0)
+        self._owed = min(max(self._owed + passes - self._share, 0.0), _MOST)

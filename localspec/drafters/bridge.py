@@ -272,6 +272,10 @@ class _Answered:
         """See `Advice.block`."""
         return self._advice.block(source)
 
+    def wants(self, source: str) -> bool:
+        """See `Advice.wants`."""
+        return self._advice.wants(source)
+
     @property
     def looking(self) -> bool:
         """See `Advice.looking`."""

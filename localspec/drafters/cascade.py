@@ -60,6 +60,9 @@ class CascadeDrafter:
             if draft.probs:
                 # Drawn tokens are not weighed against others: how sure the later ones are depends on the
                 # earlier ones, so what is left after a choice no longer follows `probs`.
+                if len(best) and budget.advice is not None and budget.advice.looking:
+                    # It was made to be looked at, which was settled before anything was drawn.
+                    continue
                 return draft
             if not len(best) or (len(draft) and self._rate(draft, budget) > self._rate(best, budget)):
                 best = draft

@@ -49,7 +49,7 @@ class DFlashDrafter(HiddenDrafter):
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """See `Drafter.propose`."""
         most = min(budget.tokens, self._block - self._first_row)
-        if most < 1 or not self._ready(tokens):
+        if most < 1 or not self._ready(tokens, budget):
             return EMPTY_DRAFT
         # One pass makes all of the draft, so there is one question: whether to make it.
         if budget.advice is not None and not budget.advice.block(self.name):

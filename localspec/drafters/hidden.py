@@ -94,6 +94,7 @@ class HiddenDrafter(ABC):
         """See `Drafter.begin`."""
         self._forget_from(_shared(self._tokens, tokens))
         self._tokens = list(tokens)
+        self._idle = 0
         self._cut(len(tokens) - 1)
         if self._proof.expected:
             # A prompt is read where prompts are, so that a reply's first draft does not wait for it.
@@ -108,12 +109,13 @@ class HiddenDrafter(ABC):
         root = len(self._tokens) - 1
         self._tokens.extend(outcome.tokens)
         self._proof.said(outcome.tokens)
-        self._idle += 1
-        if self._asleep:
-            return
-        if self._idle > _PATIENCE and not self._proof.given:
-            self._asleep = self._skipped = True
+        # Where others draft, it may be the next to.
+        self._idle = 0 if outcome.drafted else self._idle + 1
+        if self._idle > _PATIENCE and not (self._asleep or self._proof.given):
+            self._asleep = True
+            self._skipped = self._skipped or self._first == 0
             self._cut(self._fed)
+        if self._asleep:
             return
         kept = outcome.rows
         straight = kept[-1] == len(kept) - 1
@@ -122,11 +124,11 @@ class HiddenDrafter(ABC):
 
     def holds(self, tokens: Sequence[int]) -> int:
         """See `FeatureDrafter.holds`."""
-        if self._asleep:
-            return len(tokens)
         if self._first > 0 and not self._skipped:
             # What was said before it came is missing.
             return 0
+        if self._asleep:
+            return len(tokens)
         shared = _shared(self._tokens, tokens)
         if self._skipped and shared <= self._first:
             return len(tokens)
@@ -139,6 +141,7 @@ class HiddenDrafter(ABC):
         self._restart(0)
         self._head.clear()
         self._ahead = self._skipped = self._asleep = False
+        self._idle = 0
 
     # --- for the methods
 
@@ -152,12 +155,15 @@ class HiddenDrafter(ABC):
             states: shape [rows, width of the tap], `head.max_batch` rows at most.
         """
 
-    def _ready(self, tokens: Sequence[int]) -> bool:
+    def _ready(self, tokens: Sequence[int], budget: Budget) -> bool:
         """Whether the states of all `tokens` but the last are there, so that a draft can go on from them.
 
-        To be asked wakes it; it is ready once there are some states again.
+        A drafter that sleeps wakes up if a draft is wanted, and is ready once there are some states again.
         """
-        self._asleep, self._idle = False, 0
+        if self._asleep:
+            if budget.advice is None or budget.advice.wants(self.name):
+                self._asleep, self._idle = False, 0
+            return False
         if not self._first < len(tokens) - 1 == self._known:
             return False
         return not self._skipped or self._known - self._first >= min(_GLANCE, self._known)
@@ -197,6 +203,7 @@ class HiddenDrafter(ABC):
 
     def _made(self, draft: Draft) -> Draft:
         """A draft that was made; it will be seen whether it comes true."""
+        self._idle = 0
         self._proof.drafted(draft.tokens)
         return draft
 

@@ -26,7 +26,7 @@ class ChainDrafter(HiddenDrafter):
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """See `Drafter.propose`."""
         advice = budget.advice
-        if budget.tokens < 1 or not self._ready(tokens):
+        if budget.tokens < 1 or not self._ready(tokens, budget):
             return EMPTY_DRAFT
         if advice is not None and not advice.more(Draft(source=self.name)):
             return EMPTY_DRAFT

@@ -95,7 +95,7 @@ def teach_copying(head: Head, lessons: Lessons, embeddings: NDArray[np.float32])
     counts = lessons.frequencies(len(embeddings))[head.chosen]
     codes = _codes(drafted, counts, min(shape.head_width, shape.width))
     here, before = (_normed(embeddings[some].astype(np.float64)) for some in tokens.T)
-    half = matched // 2
+    half = min(matched // 2, head.shape.width - len(codes.wide))
     with torch.no_grad():
         known = [codes.of(here, len(codes.wide)), codes.of(before, half)]
         mixed = _mix_in(head, states, np.concatenate(known, 1))
@@ -113,8 +113,9 @@ def teach_copying(head: Head, lessons: Lessons, embeddings: NDArray[np.float32])
             np.concatenate([nothing[:half], one[:half]]),
             np.concatenate([one[:half], last]),
         )
-        for match in (single, pair):
-            _extend(head, codes, match, outputs / 2, first)
+        groups = (single, pair) if half > 1 else (single,)
+        for match in groups:
+            _extend(head, codes, match, outputs / len(groups), first)
 
 
 def _first_steady_pair(head_width: int, base: float) -> int:

@@ -42,7 +42,7 @@ class Plainly(HiddenDrafter):
         return Draft.chain([right, 7, 8][: budget.tokens], source=self.name)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
-        if not self._ready(tokens):
+        if not self._ready(tokens, budget):
             return EMPTY_DRAFT
         self._catch_up()
         expected = [self._cell(tokens, place) for place in range(self._first, len(tokens) - 1)]
