@@ -1,6 +1,6 @@
-"""The values that flow through a step: drafts, verdicts, sampling parameters and raw counters.
+"""What flows through a step, immutable: drafts, verdicts, sampling parameters and raw counters.
 
-All are immutable. Token ids are plain `int`; times are integer nanoseconds of a monotonic clock.
+Token ids are plain `int`; times are integer nanoseconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -182,10 +182,7 @@ class Advice(Protocol):
     """What a drafter may ask about a draft in the making: whether and which tokens are worth their time."""
 
     def more(self, draft: Draft) -> bool:
-        """Whether one more token is worth a pass of the drafter, `draft` being what there is of it.
-
-        Asked before the first token too, with an empty draft; `source` tells whose it is.
-        """
+        """Whether one more token than `draft` has, which may be none, is worth a pass of its `source`."""
 
     def block(self, source: str) -> bool:
         """Whether a draft of `source` is worth its pass, where one pass makes all of its tokens."""
@@ -206,11 +203,7 @@ class Advice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a drafter may propose: `tokens` nodes at most, on `leaves` branches at most. 0: do not.
-
-    `drawing` and `advice` are for drafters that need them; None draws the likeliest tokens, and as many as
-    may be.
-    """
+    """How much may be proposed: `tokens` nodes, on `leaves` branches at most, drawn as `drawing` says."""
 
     tokens: int
     leaves: int = 1

@@ -38,6 +38,8 @@ _HOPE = 0.85
 """Acceptance that an unknown draft model may have; where that would not pay, it is only looked at."""
 _AFTER_PAUSE = 3.0
 """How much more the next look at a draft model's draft may cost than this one."""
+_EARLY_LOOKS = 0.4
+"""Passes that looks at cheap drafts may take in a row: a reply that copies does so from its beginning."""
 _LEAST_LOOK = 0.02
 """Passes that a look which finds nothing counts as at least beside a draft model: to ask takes time too."""
 _RECHECK = 4
@@ -121,7 +123,8 @@ class CostController:
         self._account = _START
         self._draft_s = 0.0
         self._proposed = False
-        self._looks, self._model_looks = Looks(EXPLORATION), Looks(EXPLORATION / 2)
+        self._looks = Looks(EXPLORATION, credit=_EARLY_LOOKS)
+        self._model_looks = Looks(EXPLORATION / 2)
         self._position = 0
         self._models: dict[str, DraftPasses] = {}
         self._drafting: DraftPasses | None = None
@@ -248,7 +251,9 @@ class CostController:
             own = spent - min(self._draft_s, spent / 2)
             self._drafting.took(own, self._passes)
             # It has to read what was said meanwhile: its next look costs more than this one did.
-            model_looked = _AFTER_PAUSE * own if self._looking else 0.0
+            if self._looking:
+                # And it has its own share of the time, so that it does not keep others from drafting.
+                model_looked, spent = _AFTER_PAUSE * own, spent - own
         elif self._proposed:
             self._draft_s += _FOLLOW * (spent - self._draft_s)
             looked = spent

@@ -11,11 +11,13 @@ class Looks:
 
     Args:
         share: of the time of passes over one token.
+        credit: passes that may be saved up, and that it begins with.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, credit: float = 0.0) -> None:
         self._share = share
-        self._owed = 0.0
+        self._credit = credit
+        self._owed = -credit
 
     @property
     def due(self) -> bool:
@@ -24,4 +26,4 @@ class Looks:
 
     def step(self, passes: float) -> None:
         """A step went by, with looks that took as long as so many passes over one token."""
-        self._owed = min(max(self._owed + passes - self._share, 0.0), _MOST)
+        self._owed = min(max(self._owed + passes - self._share, -self._credit), _MOST)
