@@ -1,4 +1,4 @@
-"""What a head costs besides its own passes: its share of a step, drafting three tokens on the bench's tasks."""
+"""What a head costs besides its own passes: its share of a step, drafting three tokens on the bench tasks."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class ChatRecorder:
     def _learn_places(self, value: Mapping[str, Any]) -> None:
         """Take note of the paths in a command: they come back in events, in the middle of sentences too."""
         options = value.get("options", {})
-        draft = value.get("draft") or options.get("draft", {})
+        draft = (value.get("trial") or value).get("draft") or options.get("draft", {})
         # Where it remembers and what its template says is of no use elsewhere.
         options.pop("memory", None)
         options.pop("chat_template", None)

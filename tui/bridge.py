@@ -98,7 +98,9 @@ class Bridge:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), delay)
             self._wake.clear()
-            events = (*self._chat.setup.finder.drain(), *self._link.drain())
+            # A comparison's models come and go: another one for the chat waits for its end.
+            found = () if self._chat.desk.errand else self._chat.setup.finder.drain()
+            events = (*found, *self._link.drain())
             if events:
                 self.frames += 1
                 post(EngineFrame(events))

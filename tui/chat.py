@@ -337,7 +337,7 @@ class Chat:
         if text:
             joined = "".join(text)
             text.clear()
-            self.conversation.grow(joined)
+            self.conversation.grow(joined, self.thoughts.reasoning.opening)
             self._view.show_growth(joined)
 
     def _end(self, status: Status, *, text: str | None = None, stats: dict[str, Any] | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from localspec.chat.rows import ConversationRow, MessageRow, Wishes, title_of
 from localspec.chat.store import Store
-from localspec.chat.thinking import opening_in, told_again
+from localspec.chat.thinking import kept_opening, opening_in, told_again
 from localspec.chat.turns import without_neighbours
 from localspec.errors import StorageError
 from localspec.stats.replies import Parts, partial_stats, reply_stats
@@ -199,13 +199,20 @@ class Conversation:
         self._try(lambda: self._activate(row.id, message_id))
         return any(message.row_id == message_id for message in self.messages)
 
-    def grow(self, text: str) -> None:
-        """Add text to the reply; written to the store every `SAVE_EVERY` seconds."""
+    def grow(self, text: str, opening: str = "") -> None:
+        """Add text to the reply; written to the store every `SAVE_EVERY` seconds.
+
+        Args:
+            text: what was said.
+            opening: the mark of reasoning that the reply's prompt ended with.
+        """
         last = self.messages[-1]
         self.messages[-1] = replace(last, text=last.text + text)
         if self._clock() - self._saved_at >= SAVE_EVERY:
             self._saved_at = self._clock()
-            self._update(self.messages[-1], content=self.messages[-1].text)
+            whole = self.messages[-1].text
+            # Whoever reads it after the app was killed has to know what of it is reasoning.
+            self._update(self.messages[-1], content=whole, stats=kept_opening(whole, opening) or None)
 
     def end(self, status: Status, *, text: str | None = None, stats: dict[str, Any] | None = None) -> Message:
         """Make the reply final and write it; returns it."""

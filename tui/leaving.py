@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from localspec.text import printable
 from tui.conversation import Message
+from tui.reasoning import answer_of
 
 
 def last_words(messages: Sequence[Message]) -> str:
@@ -15,5 +16,5 @@ def last_words(messages: Sequence[Message]) -> str:
         return ""
     question, *replies = messages[places[-1] :]
     asked = "\n".join(f"> {line}" for line in printable(question.text).split("\n"))
-    replied = [printable(reply.text) for reply in replies if reply.text]
+    replied = [printable(answer) for answer in map(answer_of, replies) if answer]
     return "\n\n".join([asked, *replied]) + "\n"

@@ -148,12 +148,14 @@ def write(key: str, text: str | None) -> Value:
     Raises:
         LocalspecError: it cannot be that, or cannot be written; then the file is as it was.
     """
+    action = action_of(key)
+    if action is not None:
+        # Without a key of its own an action has its first one again, which may be another's by now.
+        own = {name: keys for name, keys in from_file().keymap.items() if name != action}
+        checked(own if text is None else {**own, action: text})
     if text is None:
         write_settings(config_file(), {key: None})
         return value_of(from_file(), key)
-    action = action_of(key)
-    if action is not None:
-        checked({**from_file().keymap, action: text})
     value = parsed(key, text)
     write_settings(config_file(), {key: value})
     return value

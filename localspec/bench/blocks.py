@@ -17,7 +17,7 @@ from localspec.bench.tasks import Prompt
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
 from localspec.drafters import Drafter
-from localspec.errors import LocalspecError, PromptTooLongError
+from localspec.errors import LocalspecError, PromptTooLongError, StorageError
 from localspec.memory.memory import Memory
 
 EARLIER_TEMPERATURE = 0.8
@@ -93,6 +93,9 @@ class BlockRunner:
                     self._measurement(block, configuration, prepared, so_far, name)
                     for name, configuration in names.items()
                 ]
+            except StorageError:
+                # That rounds cannot be kept is no fault of the block's.
+                raise
             except LocalspecError as error:
                 return [block.empty(configuration, str(error)) for configuration in block.configurations]
 

@@ -102,7 +102,7 @@ def _measured(data: Any) -> Measured:
 def plausible(points: Mapping[int, Any]) -> bool:
     """Whether these can be seconds of passes by their width."""
     one = points.get(1)
-    if not isinstance(one, float):
+    if not isinstance(one, float) or not one > 0:
         return False
     return all(
         isinstance(seconds, float)

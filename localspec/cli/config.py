@@ -98,10 +98,14 @@ def set_value(
 def unset(key: KeyArgument) -> None:
     """Take a setting out of config.toml, so that its default counts again."""
     from localspec.config_file import write_settings
+    from localspec.config_keys import action_of
     from localspec.config_values import full_key
 
     whole = full_key(key)
     file = _file()
+    action = action_of(whole)
+    if action is not None:
+        _check_keys_without(action)
     if file.exists():
         write_settings(file, {whole: None})
     typer.echo(f"{whole} is not set in {file}", err=True)
@@ -161,6 +165,16 @@ def edit() -> None:
         else:
             typer.echo(f"{file} is in order.", err=True)
             return
+
+
+def _check_keys_without(action: str) -> None:
+    """Raise `UsageError` where another action has the keys that one would have again by default."""
+    from localspec.settings import from_file
+    from tui.keymap import checked
+
+    own = from_file().keymap
+    if action in own:
+        checked({name: keys for name, keys in own.items() if name != action})
 
 
 def _check_app(changes: Mapping[str, str]) -> None:

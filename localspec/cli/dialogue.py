@@ -46,6 +46,8 @@ class Dialogue:
         self._growing: list[str] = []
         self._saved_at = 0.0
         self._troubled = False
+        # The mark of reasoning that the reply's prompt ended with.
+        self.opening: Callable[[], str] = str
 
     @property
     def memory_name(self) -> str:
@@ -107,7 +109,16 @@ class Dialogue:
         self._growing.append(text)
         if time.monotonic() - self._saved_at >= SAVE_EVERY:
             self._saved_at = time.monotonic()
-            self._update(content="".join(self._growing))
+            self._keep()
+
+    def cut(self) -> None:
+        """The program ends within the reply."""
+        self._keep(status="cancelled")
+
+    def _keep(self, **more: Any) -> None:
+        """Write what there is of the reply, and what of it is reasoning."""
+        text = "".join(self._growing)
+        self._update(content=text, stats=kept_opening(text, self.opening()) or None, **more)
 
     def end(
         self, reply: Reply | None, stats: dict[str, Any], *, opening: str = "", refused: bool = False

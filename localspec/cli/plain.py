@@ -257,6 +257,7 @@ class PlainChat:
     def _ask(self, text: str) -> None:
         stream = self._ready()
         self._dialogue.ask(text)
+        self._dialogue.opening = lambda: stream.opening
         self._requests += 1
         plan, wishes = self._plan, self._dialogue.wishes
         request = Generate(
@@ -283,6 +284,10 @@ class PlainChat:
                 reason = str(error).partition("; the reply")[0]
                 raise EngineDiedError(f"{reason}; the next message starts it again.") from error
             raise
+        except (SystemExit, OSError):
+            # A signal, or nobody who reads any more.
+            self._dialogue.cut()
+            raise
         self._reason = stream.reason or self._reason
         self._dialogue.end(reply, reply_stats(reply, **parts), opening=stream.opening)
         stopped = "stopped  " if reply.finish_reason == "cancelled" else ""
@@ -305,6 +310,7 @@ class PlainChat:
         changed = self._ready().wait_for(
             SetSpeculation(wanted), SpeculationChanged, lambda event: wanted or not event.enabled
         )
+        self._wish(wanted)
         self._note(changed)
 
     def _use_drafter(self, spec: str) -> None:
@@ -319,7 +325,12 @@ class PlainChat:
             SetDrafter(draft), SpeculationChanged, lambda event: event.draft == spec
         )
         self._draft = draft
+        self._wish(True)
         self._note(changed)
+
+    def _wish(self, speculation: bool) -> None:
+        """Have an engine that is started again begin so."""
+        self._load = replace(self._load, options=replace(self._load.options, speculation=speculation))
 
     def _note(self, changed: SpeculationChanged) -> None:
         self._reason = changed.reason

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from localspec.bench.files import forget_source, is_copy_of, note_source
 from localspec.errors import LocalspecError, ModelFileError
 from localspec.models.disk import readable_size
 from localspec.models.gguf import read_header
@@ -114,8 +115,8 @@ class ModelCopies:
             EngineError: the process that makes it was ended.
         """
         target = self._target(copy.file_type)
-        if target.exists() and target.stat().st_mtime < self._path.stat().st_mtime:
-            # Of an earlier file of this name.
+        if target.exists() and not is_copy_of(target, self._path):
+            # Of an earlier file, or of another one, of this name.
             target.unlink()
         if not target.exists():
             ensure(target.parent)
@@ -126,6 +127,7 @@ class ModelCopies:
                 threads=self._threads,
                 on_progress=on_progress,
             )
+            note_source(target, self._path)
             self._made.add(target)
         self._check(target)
         return target
@@ -136,6 +138,7 @@ class ModelCopies:
             return False
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
+        forget_source(path)
         self._made.discard(path)
         return True
 

@@ -51,6 +51,17 @@ def test_what_cannot_be(args: tuple[str, ...], wrong: str) -> None:
     assert not config_file().exists()
 
 
+def test_a_key_that_another_action_has_taken_over_is_not_given_back() -> None:
+    assert config("set", "keymap.chat.speculation", "f12").exit_code == 0
+    assert config("set", "keymap.chat.drafter", "f2").exit_code == 0
+    before = config_file().read_text()
+    done = config("unset", "keymap.chat.speculation")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    assert config_file().read_text() == before
+    assert config("unset", "keymap.chat.drafter").exit_code == 0
+    assert config("unset", "keymap.chat.speculation").exit_code == 0
+
+
 def test_the_editor_checks_keys_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "editor.py"
     script.write_text(

@@ -297,6 +297,21 @@ def test_ctrl_c_stops_a_reply_and_the_chat_goes_on(talk: type[Talk], tiny_gguf: 
     assert chat.ended() == 0
 
 
+def test_a_signal_within_a_reply_loses_nothing_of_it(talk: type[Talk], tiny_gguf: Path) -> None:
+    chat = talk("endless", "--model", str(tiny_gguf))
+    chat.wait_for("> ")
+    chat.type("one\n")
+    chat.wait_for("on and on and on")
+    chat.child.send_signal(signal.SIGTERM)
+    assert chat.ended() != 0
+    store = Store()
+    (row,) = store.conversations()
+    answer = store.messages(row.id)[-1]
+    store.close()
+    assert answer.status == "cancelled"
+    assert answer.content.startswith("on and on and on")
+
+
 def test_an_engine_that_died_starts_again(talk: type[Talk], tiny_gguf: Path) -> None:
     chat = talk("dies", "--model", str(tiny_gguf))
     chat.wait_for("> ")

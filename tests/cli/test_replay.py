@@ -15,7 +15,7 @@ from localspec import messages
 from localspec.errors import StorageError, UsageError
 from localspec.recording import ChatRecorder, RecordingLink, read_session
 from localspec.stats.recorder import Recorder, read_steps
-from localspec.types import ChatMessage, DraftOptions, EngineOptions
+from localspec.types import ChatMessage, DraftOptions, EngineOptions, Trial
 from tests.cli.conftest import Command, environment
 from tests.cli.scripted_worker import STATS
 from tests.e2e.terminal import Terminal
@@ -135,7 +135,9 @@ def test_nothing_of_the_machine_is_in_it(tmp_path: Path, monkeypatch: pytest.Mon
     load = messages.Load(f"{models}/big.gguf", "big", EngineOptions(draft=draft, memory=f"{home}/memory"))
     path = tmp_path / "chat.jsonl"
     recorder = ChatRecorder(path)
-    recorder.sent([load])
+    other = f"{tmp_path}/elsewhere/other.gguf"
+    trial = Trial(DraftOptions(other, files={other: other}))
+    recorder.sent([load, messages.Generate(1, prompt="x", trial=trial)])
     recorder.arrived(
         [
             messages.Hello(4711, "0"),

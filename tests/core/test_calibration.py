@@ -260,6 +260,7 @@ def points(**given: Any) -> Callable[[Any], object]:
         changed(points()),
         changed(points(_9=0.02)),
         changed(points(_1=math.nan, _9=0.02)),
+        changed(points(_2=0.02, _1=0.0)),
         changed(points(_1=0.01, _9=math.inf)),
         changed(points(_1=0.01, _9=-0.02)),
         changed(points(_1=0.0, _9=0.02)),

@@ -69,6 +69,19 @@ async def test_messages_come_back_after_a_restart_and_those_of_private_chats_do_
     store.close()
 
 
+async def test_enter_twice_at_once_sends_once_and_what_was_typed_behind_it_stays() -> None:
+    async with running(ScriptedEngine(["ok"])) as app:
+        await app.ready()
+        app.prompt.text = "a question"
+        sent = app.prompt.Sent("a question", "a question")
+        app.prompt.post_message(sent)
+        app.prompt.post_message(app.prompt.Sent("a question", "a question"))
+        app.prompt.text = "a question and more"
+        await app.until(lambda: app.chat.ready and bool(asked(app)))
+        assert asked(app) == ["a question"]
+        assert app.prompt.text == " and more"
+
+
 # --- chips --------------------------------------------------------------------------------------------
 
 

@@ -101,6 +101,20 @@ async def test_typing_searches_titles_and_texts_and_enter_opens() -> None:
         assert [message.text for message in app.chat.conversation.messages][1] == "Answer 1"
 
 
+async def test_enter_twice_at_once_opens_once_and_the_chat_stays() -> None:
+    async with running() as app:
+        filled(app.store)
+        now = await opened(app)
+        screen = now.screen
+        narrow = screen.query_one("#filter", Input)
+        screen.post_message(Input.Submitted(narrow, ""))
+        screen.post_message(Input.Submitted(narrow, ""))
+        await app.until(lambda: app.chat.conversation.id == 3)
+        await app.pilot.pause()
+        assert len(app.app.screen_stack) == 2
+        assert app.prompt.has_focus
+
+
 async def test_an_empty_list_says_so_and_esc_goes_back() -> None:
     async with running() as app:
         now = await opened(app)

@@ -21,6 +21,8 @@ def test_what_is_left_is_the_last_exchange() -> None:
     ]  # fmt: skip
     assert last_words(said) == "> two\n> lines\n\n2 ␛[31mred\n"
     assert last_words(said[:3]) == "> two\n> lines\n"
+    thought = Message("assistant", "<think>\nhm\n</think>\n\nseven")
+    assert last_words([*said[:3], thought]) == "> two\n> lines\n\nseven\n"
 
 
 def test_the_terminal_keeps_what_stands_above(tiny_gguf: Path) -> None:

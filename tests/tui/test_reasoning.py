@@ -56,6 +56,22 @@ async def test_reasoning_is_a_line_while_it_grows_and_folded_when_it_has_ended()
         assert app.chat.conversation.messages[-1].text.startswith("<think>\nFirst idea")
 
 
+async def test_killed_within_it_what_was_written_is_known_as_reasoning() -> None:
+    store = Store()
+    async with running(store=store) as app:
+        await think(app, "First idea.\n", opening="<think>")
+        app.chat.conversation._saved_at = float("-inf")
+        await app.step("Second")
+        # As it stands on the disk now, nothing more being written.
+        row = store.messages(store.conversations()[0].id)[-1]
+        assert row.status == "streaming"
+        assert row.content.endswith("Second")
+        assert opening_in(row.stats) == "<think>"
+        app.engine.finish()
+        await app.until(lambda: not app.chat.busy)
+    store.close()
+
+
 async def test_a_key_unfolds_it_while_it_grows_and_afterwards() -> None:
     async with running() as app:
         await app.ready()

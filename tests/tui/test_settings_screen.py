@@ -146,6 +146,18 @@ async def test_panel_theme_and_keys_count_at_once() -> None:
         await app.until(lambda: app.chat.state.wanted != wanted)
 
 
+async def test_a_key_that_another_action_has_taken_over_is_not_given_back() -> None:
+    written = '[keymap]\n"chat.speculation" = "f12"\n"chat.drafter" = "f2"\n'
+    config_file().write_text(written)
+    KEYS.use(load_settings().keymap)
+    async with running(size=(140, 40)) as app:
+        screen = await opened(app)
+        await narrow(app, screen, "keymap.chat.speculation")
+        await app.pilot.press("delete")
+        await app.until(lambda: "f2" in text(screen, "said"))
+        assert config_file().read_text() == written
+
+
 async def test_sampling_counts_from_the_next_reply_on() -> None:
     def refreshed(launch: Launch) -> Launch:
         now = load_settings()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from localspec.bench.files import is_copy_of, note_source
 from localspec.errors import ModelFileError
 from localspec.tune import copies as module
 from localspec.tune.copies import Copy, ModelCopies
@@ -82,6 +83,7 @@ def test_a_copy_is_made_and_removed(source: Path, private_home: Path, made: list
 def test_one_that_was_there_is_used_and_stays(source: Path, private_home: Path, made: list[str]) -> None:
     folder(private_home).mkdir(parents=True)
     there = write_gguf(folder(private_home) / "model.Q4_0.gguf", file_type=2)
+    note_source(there, source)
     mine = ModelCopies(source, 1)
     assert mine.make(Copy("Q4_0", 1), silent) == there
     assert made == []
@@ -92,14 +94,30 @@ def test_one_that_was_there_is_used_and_stays(source: Path, private_home: Path, 
 def test_one_of_an_earlier_file_is_made_anew(source: Path, private_home: Path, made: list[str]) -> None:
     folder(private_home).mkdir(parents=True)
     there = write_gguf(folder(private_home) / "model.Q4_0.gguf", file_type=2)
-    os.utime(there, (1, 1))
-    ModelCopies(source, 1).make(Copy("Q4_0", 1), silent)
+    note_source(there, source)
+    os.utime(source, (1, 1))
+    path = ModelCopies(source, 1).make(Copy("Q4_0", 1), silent)
     assert made == ["Q4_0"]
+    assert is_copy_of(path, source)
+
+
+def test_one_of_another_file_of_that_name_is_made_anew(
+    source: Path, private_home: Path, made: list[str]
+) -> None:
+    other = source.parent / "elsewhere" / source.name
+    other.parent.mkdir()
+    write_gguf(other, file_type=3)
+    ModelCopies(other, 1).make(Copy("Q4_0", 1), silent)
+    path = ModelCopies(source, 1).make(Copy("Q4_0", 1), silent)
+    assert made == ["Q4_0", "Q4_0"]
+    assert is_copy_of(path, source)
+    assert not is_copy_of(path, other)
 
 
 def test_one_of_another_model_is_refused(source: Path, private_home: Path, made: list[str]) -> None:
     folder(private_home).mkdir(parents=True)
-    write_gguf(folder(private_home) / "model.Q4_0.gguf", file_type=2, layers=9)
+    there = write_gguf(folder(private_home) / "model.Q4_0.gguf", file_type=2, layers=9)
+    note_source(there, source)
     with pytest.raises(ModelFileError, match="another model"):
         ModelCopies(source, 1).make(Copy("Q4_0", 1), silent)
 

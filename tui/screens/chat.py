@@ -291,6 +291,7 @@ class ChatScreen(ReadingScreen):
                 self.chat.open(conversation_id)
             elif not self.chat.conversation.refresh():
                 # It was deleted there.
+                self.leave_editing()
                 self.chat.new()
         except StorageError as error:
             self.show_note(str(error), "error")

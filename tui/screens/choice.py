@@ -100,7 +100,9 @@ class ChoiceScreen(ModalScreen[str | None]):
         return self.query_one("#choices", OptionList)
 
     def _choose(self, option_id: str | None) -> None:
-        self.dismiss(option_id)
+        # A second key may come before the screen is gone: once more would take the one below away.
+        if self.app.screen is self:
+            self.dismiss(option_id)
 
     def _fill(self, text: str) -> None:
         if self._looking:

@@ -40,6 +40,9 @@ class ComposingScreen(Screen[None]):
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
         """Send what the user wrote, or keep it until it can be sent; or do what it says."""
+        if not self.prompt.text.startswith(event.written):
+            # Enter came twice, and the first has sent it.
+            return
         editing = self.chat.branches.editing is not None
         try:
             command = None if editing else written_command(event.written)
@@ -48,7 +51,7 @@ class ComposingScreen(Screen[None]):
             self.hint(printable(str(error)))
             return
         if command is not None:
-            self.prompt.take()
+            self.prompt.take(event.written)
             self.prompt.remember(event.written)
             self.run_command(*command)
             return
@@ -62,7 +65,7 @@ class ComposingScreen(Screen[None]):
             self.prompt.remember(text)
             self.prompt.end_editing()
         else:
-            self.prompt.take()
+            self.prompt.take(event.written)
 
     def _submit(self, text: str) -> str:
         refused = self.chat.submit(text) is Submission.REFUSED

@@ -143,6 +143,9 @@ class HistoryScreen(ModalScreen[int | None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Open what is marked, or take over the new title."""
+        if self.app.screen is not self:
+            # Left already by the key before: once more would take the screen below away.
+            return
         if event.input is self._filter:
             if self._waiting is not None:
                 # What is marked is not yet what was searched for.
@@ -155,7 +158,7 @@ class HistoryScreen(ModalScreen[int | None]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Open what was clicked."""
-        if event.option.id is not None and self._renaming is None:
+        if self.app.screen is self and event.option.id is not None and self._renaming is None:
             self.dismiss(int(event.option.id))
 
     def action_back(self) -> None:

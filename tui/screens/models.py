@@ -277,6 +277,9 @@ class ModelsScreen(Screen[str | None]):
         self.read()
 
     def _use(self, row: ModelRow) -> None:
+        if self.app.screen is not self:
+            # Left already by the key before: once more would take the screen below away.
+            return
         if self._library.coming_of(row) is None and row.path is not None and not row.path.is_file():
             self._say(row.id, f"The file is gone from {row.path.parent}.")
             self.read()

@@ -124,10 +124,11 @@ class Answer(Entry):
             self._reasoning = self._thoughts.reasoning
         else:
             self._reasoning = reasoning_of(self._message.text, opening_in(self._message.stats))
-        self._stream = MarkdownStream(MarkdownRenderer(styles.markdown, self._width))
-        self._append(self._reasoning.answer)
+        renderer, answer = MarkdownRenderer(styles.markdown, self._width), self._reasoning.answer
         if not self.growing:
-            self._stream.finish()
+            return [*self._head(styles), *self._rows(renderer.render(printable(answer)), styles)]
+        self._stream = MarkdownStream(renderer)
+        self._append(answer)
         return [*self._head(styles), *self._rows(self._stream.lines, styles)]
 
     def grow(self, thoughts: Thoughts, styles: EntryStyles) -> tuple[int, list[Line]]:

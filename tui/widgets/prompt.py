@@ -75,12 +75,13 @@ class Prompt(TextArea):
             self._history.append(text)
         self._recalled = None
 
-    def take(self) -> str:
-        """The text as it is written; the prompt is empty afterwards."""
-        text = self.text
+    def take(self, written: str) -> None:
+        """Empty the prompt of what was `written`; what was typed behind it since stays."""
+        rest = self.text.removeprefix(written)
         self.clear()
         self._recalled = None
-        return text
+        if rest:
+            self.insert(rest)
 
     def give_back(self, text: str) -> None:
         """Put a message before what is written, with the cursor at its end."""
