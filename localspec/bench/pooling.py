@@ -77,15 +77,27 @@ class Figures:
         return "; ".join(parts) or None
 
 
-def speedups_by_round(pairs: Sequence[tuple[Timing, Timing]]) -> list[float]:
-    """For each round that all pairs of (plain, other) have, the ratio of the pooled rates."""
+def without_pauses(pairs: Sequence[tuple[Timing, Timing]]) -> bool:
+    """Whether both sides of all pairs have times without pauses: only what is estimated alike is compared."""
+    return bool(pairs) and all(
+        len(plain.steady) == len(plain.runs) == len(other.runs) == len(other.steady) for plain, other in pairs
+    )
+
+
+def speedups_by_round(pairs: Sequence[tuple[Timing, Timing]], *, steady: bool = False) -> list[float]:
+    """For each round that all pairs of (plain, other) have, the ratio of the pooled rates.
+
+    Args:
+        pairs: timings of the same prompts.
+        steady: take the times without pauses, which all must have.
+    """
     rounds = min((min(len(plain.runs), len(other.runs)) for plain, other in pairs), default=0)
     plain_tokens = sum(plain.tokens for plain, _ in pairs)
     tokens = sum(other.tokens for _, other in pairs)
     ratios = []
     for index in range(rounds):
-        plain_s = total(plain.runs[index] for plain, _ in pairs)
-        other_s = total(other.runs[index] for _, other in pairs)
+        plain_s = total((plain.steady if steady else plain.runs)[index] for plain, _ in pairs)
+        other_s = total((other.steady if steady else other.runs)[index] for _, other in pairs)
         ratio = quotient(tokens, other_s) * quotient(plain_s, plain_tokens)
         if math.isfinite(ratio):
             ratios.append(ratio)
@@ -93,16 +105,37 @@ def speedups_by_round(pairs: Sequence[tuple[Timing, Timing]]) -> list[float]:
 
 
 def paired_speedup(pairs: Sequence[tuple[Timing, Timing]]) -> float | None:
-    """The speed-up of a typical round: the mean of the middle half of the rounds' ratios.
+    """The speed-up of a typical round: the mean of the rounds' ratios, the outer ones left out.
+
+    Of rounds whose pauses are known and taken out, an eighth at each end is left out, at least one round;
+    else a quarter. The middle half alone would follow the level in which the machine happened to be for most
+    of the rounds: between two levels it moves twice as fast as the mean does.
 
     A machine has speeds that last for seconds or minutes, and plain decoding and drafts do not gain or lose
     alike when they change; within a round both meet the same one. So rounds are compared, not totals.
     None without a round.
     """
-    ratios = sorted(speedups_by_round(pairs))
-    outer = len(ratios) // 4
+    ratios, outer = _ratios(pairs)
     middle = ratios[outer : len(ratios) - outer]
     return statistics.fmean(middle) if middle else None
+
+
+def _ratios(pairs: Sequence[tuple[Timing, Timing]]) -> tuple[list[float], int]:
+    """Ratios of the rounds in order of size, and how many at each end are left out."""
+    steady = without_pauses(pairs)
+    ratios = sorted(speedups_by_round(pairs, steady=steady))
+    quarter = len(ratios) // 4
+    return ratios, min(quarter, max(len(ratios) // 8, 1)) if steady else quarter
+
+
+def standard_error(pairs: Sequence[tuple[Timing, Timing]]) -> float | None:
+    """Of `paired_speedup`, as a share of it: that of a trimmed mean. None for fewer than four rounds."""
+    ratios, outer = _ratios(pairs)
+    if len(ratios) < 4 or ratios[0] <= 0:
+        return None
+    low, high = ratios[outer], ratios[-1 - outer]
+    logs = [math.log(min(max(ratio, low), high)) for ratio in ratios]
+    return statistics.stdev(logs) / ((1 - 2 * outer / len(ratios)) * math.sqrt(len(ratios)))
 
 
 def spread(figure: float | None, pairs: Sequence[tuple[Timing, Timing]]) -> tuple[float | None, float | None]:

@@ -22,7 +22,7 @@ from localspec.bench.pooling import clean
 from localspec.bench.records import Measurement, ModelFile, PeerMeasurement, Results, Settings, Startup
 from localspec.bench.rounds import BlockRuns
 from localspec.bench.startup import compare_startup
-from localspec.bench.sweeps import sweep_over
+from localspec.bench.sweeps import REPEATABLE, sweep_over
 from localspec.bench.tasks import Task
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
@@ -210,10 +210,14 @@ class Bench:
 
     def _sweeps(self, alone: Sequence[Block], runner: BlockRunner, sha256: str) -> None:
         """The blocks of one sequence each."""
+        if not alone:
+            return
         runs = self._settings.runs
 
         def tell(block: Block, sweep: int) -> None:
-            which = f"sweep {sweep + 1} of {runs}: " if runs > 1 else ""
+            # Those beyond what was asked for are made while a speed-up is uncertain.
+            of = f" of {runs}" if sweep < runs else f" of at most {2 * runs}"
+            which = f"sweep {sweep + 1}{of}: " if runs > 1 else ""
             self._tell(f"{block.file}: {which}{block.task.name}, {block.prompt.name}, {block.mode}")
 
         sweep_over(
@@ -226,7 +230,13 @@ class Bench:
             keep=self._ledger.add if self._ledger else lambda made: None,  # noqa: ARG005 - nobody keeps it
             add=self._replace,
             save=lambda: self._save(self.results),
+            most=2 * runs if runs >= REPEATABLE else runs,
         )
+        name = alone[0].file
+        mine = [m.timing for m in self.results.measurements if m.timing and m.file == name]
+        made = max((len(timing.runs) for timing in mine), default=0)
+        if made > runs:
+            self._note(f"{name}: {made} rounds instead of {runs}, since speed-ups were uncertain.")
 
     def _so_far(self, block: Block, sha256: str) -> BlockRuns:
         """The block's rounds of an interrupted run of this very file."""

@@ -17,6 +17,8 @@ from localspec.types import StepStats
 
 QUANTILE = 0.25
 """Of several times of the same work this quantile is its time: a disturbance only ever adds."""
+PAUSE = 1.5
+"""A step that takes so many times what is to be expected of it met a pause of the machine."""
 ENOUGH = 4
 """Runs from which on `QUANTILE` says more than the median, which is taken of fewer."""
 
@@ -96,6 +98,7 @@ class Series:
             tokens=len(self.last.token_ids),
             seconds=undisturbed(self._steps) * NS if aligned else statistics.median(self.seconds),
             runs=tuple(self.seconds),
+            steady=steady(self._steps) if aligned and len(self._steps) >= ENOUGH else (),
             first_token_s=first,
         )
 
@@ -108,6 +111,24 @@ def undisturbed(times: ArrayLike) -> float:
     """
     taken: np.ndarray[Any, Any] = np.asarray(times, dtype=float)
     return float(np.quantile(taken, QUANTILE if len(taken) >= ENOUGH else 0.5, axis=0).sum())
+
+
+def steady(times: ArrayLike) -> tuple[float, ...]:
+    """Seconds of each run without pauses of the machine.
+
+    What is to be expected of a step is its median over the runs, times how much slower than that the run is
+    on the whole: so a speed of the machine that lasts for a run stays in it, and so does a step that is slow
+    in every run. No step counts for more than `PAUSE` times that.
+
+    Args:
+        times: nanoseconds, shape [runs, steps].
+    """
+    taken: np.ndarray[Any, Any] = np.asarray(times, dtype=float)
+    usual = np.median(taken, axis=0)
+    if not (usual > 0).all():
+        return ()
+    pace = np.median(taken / usual, axis=1, keepdims=True)
+    return tuple((np.minimum(taken, PAUSE * pace * usual).sum(axis=1) * NS).tolist())
 
 
 def turn(names: Sequence[str], number: int) -> list[str]:

@@ -60,7 +60,9 @@ def bench(
     runs: Annotated[
         int,
         typer.Option(
-            metavar="N", help="Rounds; every contestant runs once a round. Fewer than 4 take the median."
+            metavar="N",
+            help="Rounds; every contestant runs once a round. Fewer than 4 take the median; from 8 on there "
+            "are up to twice as many, as long as a speed-up is uncertain by more than 1 %.",
         ),
     ] = 5,
     parallel: Annotated[

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from localspec.bench.runs import Run, alternate, counts, timing, undisturbed
+from localspec.bench.pooling import paired_speedup, standard_error
+from localspec.bench.records import Timing
+from localspec.bench.runs import Run, alternate, counts, steady, timing, undisturbed
 from localspec.types import StepStats
 
 
@@ -72,6 +74,41 @@ def test_from_four_runs_on_each_step_is_its_lower_quartile() -> None:
     assert estimate.first_token_s == pytest.approx(12e-9)
     # Of three the median: a quartile would be all but the fastest one.
     assert timing(runs[:3]).seconds == pytest.approx((700 + 800) * 1e-9)
+
+
+def test_a_pause_is_taken_out_and_a_slower_speed_stays() -> None:
+    usual = [[10e6] * 4 for _ in range(5)]
+    assert steady(usual) == pytest.approx((0.04,) * 5)
+    paused = [list(run) for run in usual]
+    paused[2][1] = 300e6
+    assert steady(paused) == pytest.approx((0.04, 0.04, 0.045, 0.04, 0.04))
+    # A whole run at another speed, and a step that is slow in every run.
+    slow = [list(run) for run in usual]
+    slow[3] = [13e6] * 4
+    for run in slow:
+        run[0] *= 4
+    assert steady(slow) == pytest.approx((0.07, 0.07, 0.07, 0.091, 0.07))
+    assert steady([[0.0, 1.0]]) == ()
+
+
+def test_a_speedup_leaves_an_eighth_out_at_each_end_where_pauses_are_known() -> None:
+    def pair(seconds: list[float], *, clean: bool) -> list[tuple[Timing, Timing]]:
+        ones = (1.0,) * len(seconds)
+        plain = Timing(tokens=8, seconds=1.0, runs=ones, steady=ones if clean else ())
+        steady_runs = tuple(seconds) if clean else ()
+        return [(plain, Timing(tokens=8, seconds=1.0, runs=tuple(seconds), steady=steady_runs))]
+
+    seconds = [0.1, 0.5, 0.5, 0.5, 0.4, 0.4, 0.4, 9.0]
+    assert paired_speedup(pair(seconds, clean=True)) == pytest.approx((3 * 2.0 + 3 * 2.5) / 6)
+    assert paired_speedup(pair(seconds, clean=False)) == pytest.approx((2 * 2.0 + 2 * 2.5) / 4)
+    # Both sides without pauses, or neither.
+    plain, other = pair(seconds, clean=True)[0]
+    mixed = [(plain.model_copy(update={"steady": ()}), other)]
+    assert paired_speedup(mixed) == paired_speedup(pair(seconds, clean=False))
+    error = standard_error(pair(seconds, clean=True))
+    assert error is not None
+    assert 0.03 < error < 0.06
+    assert standard_error(pair(seconds[:3], clean=True)) is None
 
 
 def test_time_of_several_parts() -> None:

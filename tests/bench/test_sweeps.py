@@ -32,9 +32,10 @@ def made(block: Block, number: int, seconds: float = 1.0, prompt_s: float = 0.5)
 class CountingRunner:
     """Makes rounds of one second; reading a prompt takes as long as its task's name says."""
 
-    def __init__(self, read_s: dict[str, float]) -> None:
+    def __init__(self, read_s: dict[str, float], scatter: float = 0.0) -> None:
         self.visits: list[tuple[str, int]] = []
         self._read_s = read_s
+        self._scatter = scatter
 
     def visit(
         self, block: Block, so_far: BlockRuns, rounds: int, keep: Callable[[Round], None]
@@ -44,24 +45,26 @@ class CountingRunner:
             one = made(block, so_far.done, 0.5, self._read_s.get(block.task.name, 0.1))
             so_far.add(one)
             keep(one)
-        timing = Timing(tokens=2, seconds=0.5, runs=(0.5,) * so_far.done)
-        return [block.empty(c, "").model_copy(update={"timing": timing}) for c in block.configurations]
+        plain = Timing(tokens=2, seconds=0.5, runs=(0.5,) * so_far.done)
+        runs = tuple(0.5 * (1 + self._scatter * (number % 2)) for number in range(so_far.done))
+        update = {"timing": Timing(tokens=2, seconds=0.5, runs=runs), "baseline": plain}
+        return [block.empty(c, "").model_copy(update=update) for c in block.configurations]
 
 
 class Sweeping:
     """A bench of three blocks that keeps nothing but lists."""
 
-    def __init__(self, runs: int, read_s: dict[str, float] | None = None) -> None:
+    def __init__(self, runs: int, read_s: dict[str, float] | None = None, scatter: float = 0.0) -> None:
         grid = settings_of(Given(model="smollm2", tasks="copy,chain,code", modes="transcript"))
         self.blocks = blocks(grid, "model", find_tasks(grid)[0])
         self.so_far = {block.key: BlockRuns() for block in self.blocks}
-        self.runner = CountingRunner(read_s or {})
+        self.runner = CountingRunner(read_s or {}, scatter)
         self.measurements: dict[str, Measurement] = {}
         self.saved: list[int] = []
         self.kept: list[Round] = []
         self._runs = runs
 
-    def run(self) -> list[tuple[str, int]]:
+    def run(self, most: int | None = None) -> list[tuple[str, int]]:
         sweep_over(
             self.blocks,
             self._runs,
@@ -72,6 +75,7 @@ class Sweeping:
             keep=self.kept.append,
             add=lambda found: self.measurements.update({m.task: m for m in found}),
             save=lambda: self.saved.append(len(self.runner.visits)),
+            most=most,
         )
         return self.runner.visits
 
@@ -109,6 +113,16 @@ def test_a_prompt_that_takes_longer_to_read_than_a_round_is_read_less_often(
     bench = Sweeping(runs, {"chain": read_s})
     assert [rounds for name, rounds in bench.run() if name == "chain"] == visits
     assert all(block.done == runs for block in bench.so_far.values())
+
+
+@pytest.mark.parametrize(("scatter", "sweeps"), [(0.005, 8), (0.3, 16)])
+def test_sweeps_go_on_while_a_speedup_is_uncertain(scatter: float, sweeps: int) -> None:
+    bench = Sweeping(8, scatter=scatter)
+    visits = bench.run(most=16)
+    assert [rounds for _, rounds in visits] == [1] * 3 * sweeps
+    # Everybody has as many rounds, and each is kept.
+    assert len(bench.kept) == 3 * sweeps
+    assert {len(m.timing.runs) for m in bench.measurements.values() if m.timing} == {sweeps}
 
 
 def test_going_on_makes_only_what_is_missing() -> None:

@@ -34,6 +34,7 @@ from localspec.bench.report.wording import (
 )
 from localspec.bench.rows import Row, rows, short_draft
 from localspec.bench.runs import ENOUGH
+from localspec.bench.sweeps import REPEATABLE
 from localspec.bench.winners import winners
 
 _MODES = {
@@ -127,7 +128,8 @@ def _method(settings: Settings, found: Sequence[Row]) -> str:
             f"{escaped(names(settings.verify))}"
         ),
         (
-            f"{settings.tokens} tokens a reply, {settings.runs} rounds after a warm-up, seed {settings.seed};"
+            f"{settings.tokens} tokens a reply, {settings.runs} rounds"
+            f"{' or more' if settings.runs >= REPEATABLE else ''} after a warm-up, seed {settings.seed};"
             f" context {settings.context}, {settings.threads} threads, KV cache {escaped(settings.kv_type)}"
         ),
         (
@@ -139,7 +141,8 @@ def _method(settings: Settings, found: Sequence[Row]) -> str:
             "the time of a reply is the sum over its steps of "
             f"{'their lower quartile' if settings.runs >= ENOUGH else 'their median'} over the rounds, where "
             "all rounds took the same steps, else the median of the rounds; speed-ups are taken round by "
-            "round, plain decoding's time over the other's, and are the mean of the middle half of the rounds"
+            "round, plain decoding's time over the other's, pauses of single steps apart where all rounds "
+            "took the same steps, and are their mean without an eighth at each end (else without a quarter)"
         ),
         (
             "**transcript**: the outcome of every step is forced to one recorded reply at the real cost of "
