@@ -52,7 +52,7 @@ class EngineClient:
     """One engine process. Not thread-safe, but for its own reader thread."""
 
     def __init__(self, *, log_path: Path | None = None, command: Sequence[str] | None = None) -> None:
-        self._command = list(command or (sys.executable, "-m", "localspec.worker"))
+        self._command = list(command or (sys.executable, "-P", "-m", "localspec.worker"))
         self._log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()

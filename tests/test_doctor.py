@@ -171,7 +171,7 @@ def test_vulkan_on_an_nvidia_card_can_be_cuda() -> None:
         ({"graphics": Graphics(makers=("NVIDIA",))}, "its driver is not installed"),
         ({"graphics": Graphics(makers=("NVIDIA",)), "container": "docker"}, "--gpus all"),
         ({"features": {"AVX": "1"}}, "without AVX2 and FMA and F16C"),
-        ({"features": {"AVX": "1"}, "checkout": True}, "`make chat ACCEL=cpu`"),
+        ({"features": {"AVX": "1"}, "checkout": True}, "`make clean && make chat ACCEL=cpu`"),
         ({"emulated": True}, "emulated"),
         ({"on_battery": True}, "battery"),
         ({"cores": 2, "all_cores": 2}, "2 cores"),

@@ -67,6 +67,13 @@ def test_files_stay_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
 
 
+def test_children_import_nothing_from_the_users_folder() -> None:
+    """`python -m` alone looks into the current folder first, before the standard library."""
+    for path in LIBRARY:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r'sys\.executable,\s*"-m"', text), path
+
+
 def tracked_files() -> list[Path]:
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("not a git checkout")

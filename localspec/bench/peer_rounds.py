@@ -28,7 +28,7 @@ from localspec.bench.records import PeerMeasurement, Results, Settings, Timing
 from localspec.bench.runs import Run, alternate, timing
 from localspec.bench.tasks import Prompt, Task
 from localspec.errors import LocalspecError, PeerError
-from localspec.runtime.devices import devices
+from localspec.runtime.devices import used_gpus
 
 PLAIN = "plain"
 SERVER = "llama-server"
@@ -296,6 +296,5 @@ def _timing(replies: Sequence[PeerReply]) -> Timing:
 
 def _servers_that_fit(path: Path) -> int:
     """How many servers with this file may run at once."""
-    gpus = [device for device in devices() if device.kind in ("gpu", "igpu")]
-    free = sum(device.free_bytes for device in gpus) or psutil.virtual_memory().available
+    free = sum(device.free_bytes for device in used_gpus()) or psutil.virtual_memory().available
     return min(_MOST_SERVERS, int(free / (path.stat().st_size * _HEADROOM + _BUFFERS)))

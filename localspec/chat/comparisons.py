@@ -94,7 +94,7 @@ class Comparisons:
         ensure(self.path.parent)
         with self._explaining():
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                file.write(json.dumps(record) + "\n")
             self._shorten()
 
     def newest(self, count: int = 50) -> list[PastComparison]:
@@ -112,14 +112,18 @@ class Comparisons:
         with self._explaining():
             if not self.path.exists():
                 return
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = self._lines()
         for line in lines:
             with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
                 yield _past(json.loads(line))
 
+    def _lines(self) -> list[str]:
+        # Prompts may hold characters that `splitlines` takes for the end of a line.
+        return self.path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
+
     def _shorten(self) -> None:
         """Write the file anew once it has twice as many lines as are kept."""
-        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self._lines()
         if len(lines) < 2 * KEPT:
             return
         new = self.path.with_suffix(".new")

@@ -91,6 +91,8 @@ TOUCH = """
 UPDATE conversation SET updated = :now WHERE id = (SELECT conversation_id FROM message WHERE id = :message)
 """
 
+UNTIE = "UPDATE message SET parent_id = NULL WHERE conversation_id = ?"
+
 ACTIVATE = "UPDATE conversation SET active_id = :message WHERE id = :conversation"
 
 SIBLINGS = f"""

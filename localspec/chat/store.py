@@ -40,6 +40,7 @@ from localspec.chat.statements import (
     SIBLINGS,
     TOUCH,
     TREE_MESSAGES,
+    UNTIE,
     UPDATE_MESSAGE,
 )
 from localspec.errors import StorageError
@@ -247,6 +248,8 @@ class Store:
     def delete(self, conversation_id: int) -> None:
         """Delete a conversation with all its messages."""
         with self._transaction():
+            # Each message would delete the next one, and SQLite nests that a thousand deep at most.
+            self._database.execute(UNTIE, (conversation_id,))
             self._database.execute("DELETE FROM conversation WHERE id = ?", (conversation_id,))
 
     def tree(self, conversation_id: int) -> Tree | None:

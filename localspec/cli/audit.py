@@ -29,7 +29,10 @@ _TEMPERATURES = "0,0.8"
 def audit(
     model: common.ModelOption = None,
     draft: Annotated[
-        str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to check, with commas.")
+        str | None,
+        typer.Option(
+            "--draft", "-d", metavar="LIST", help="Drafters to check, with commas; ngram if left out."
+        ),
     ] = None,
     draft_context: common.DraftContextOption = None,
     draft_gpu_layers: common.DraftGpuLayersOption = None,

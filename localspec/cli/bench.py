@@ -110,9 +110,13 @@ def bench(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the results in --json FILE, or with the last ones.")
     ] = False,
-    seed: common.SeedOption = None,
-    context: common.ContextOption = None,
-    threads: common.ThreadsOption = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Of the sampling; 1 if left out.")] = None,
+    context: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of context; 4096 if left out.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="CPU threads; left out, one a core.")
+    ] = None,
     gpu_layers: common.GpuLayersOption = None,
     flash_attention: common.FlashAttentionOption = None,
     kv_type: common.KvTypeOption = None,

@@ -46,12 +46,10 @@ ModelOption = Annotated[
 DraftOption = Annotated[
     str | None,
     typer.Option(
-        "--draft",
-        "-d",
-        metavar="WHO",
-        help="Who drafts: auto, suffix, ngram, none, a model (NAME|PATH), or both: suffix+NAME.",
+        "--draft", "-d", metavar="WHO",
+        help="auto, suffix, ngram, none, a model, a head (mtp, eagle3, dflash, dspark); more: suffix+NAME.",
     ),
-]
+]  # fmt: skip
 DraftContextOption = Annotated[
     int | None,
     typer.Option("--draft-context", metavar="N", help="Tokens that a draft model looks back on at most."),
@@ -69,7 +67,7 @@ DraftLeavesOption = Annotated[
     int | None, typer.Option("--draft-leaves", metavar="N", help="Branches of a draft at most; 1 is a chain.")
 ]
 DraftListOption = Annotated[
-    str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to compare.")
+    str | None, typer.Option("--draft", "-d", metavar="LIST", help="Drafters to compare; ngram if left out.")
 ]
 DraftLengthListOption = Annotated[
     str | None,
@@ -140,7 +138,9 @@ SeedOption = Annotated[
 MaxTokensOption = Annotated[
     int | None, typer.Option("--max-tokens", "-n", metavar="N", help="Longest reply in tokens.")
 ]
-ContextOption = Annotated[int | None, typer.Option("--context", metavar="N", help="Tokens of context.")]
+ContextOption = Annotated[
+    int | None, typer.Option("--context", metavar="N", help="Tokens of context; else up to 8192.")
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", help="CPU threads; left out, they follow the machine's load."),

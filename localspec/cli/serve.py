@@ -36,7 +36,7 @@ TABS = 2
 HTTP_PORT = 80
 """The port that browsers leave out of an address."""
 
-MISSING = "--serve needs textual-serve; install it with: pip install 'localspec[serve]'"
+MISSING = f"--serve needs textual-serve; install it with: {sys.executable} -m pip install 'localspec[serve]'"
 
 
 def served() -> bool:
@@ -97,7 +97,7 @@ def serve(host: str = HOST, port: int = PORT, tabs: int = TABS) -> None:
 
 def own_command() -> str:
     """The command line of this process, for a shell; `served` tells the two apart."""
-    words = [sys.executable, "-m", "localspec", *sys.argv[1:]]
+    words = [sys.executable, "-P", "-m", "localspec", *sys.argv[1:]]
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 

@@ -109,9 +109,8 @@ def eagle3(
 def _check_packages() -> None:
     lacking = [name for name in ("torch", "gguf") if importlib.util.find_spec(name) is None]
     if lacking:
-        raise UsageError(
-            f"Training needs {' and '.join(lacking)}; install them with: pip install 'localspec[train]'."
-        )
+        command = f"{sys.executable} -m pip install 'localspec[train]'"
+        raise UsageError(f"Training needs {' and '.join(lacking)}; install them with: {command}.")
 
 
 def _check_output(path: Path) -> None:

@@ -102,7 +102,8 @@ def better_backend(machine: Machine, bandwidth: float | None = None) -> Upgrade 
 def rebuild(machine: Machine) -> str:
     """The command that builds llama.cpp anew for this processor, with the backend that it has."""
     if _has_make(machine):
-        return f"make chat ACCEL={_ACCELS.get(machine.backend, 'cpu')}"
+        # What is there is not built again otherwise.
+        return f"make clean && make chat ACCEL={_ACCELS.get(machine.backend, 'cpu')}"
     return _pip(machine, _OPTIONS.get(machine.backend, ""))
 
 

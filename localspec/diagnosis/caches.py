@@ -34,7 +34,10 @@ def look_at_kept() -> tuple[Kept, ...]:
     logs = paths.log_dir()
     known = (
         ("models", models_dir(), "`localspec models rm NAME`"),
-        ("own copies", data / "models", "`localspec models rm NAME`, then the file"),
+        ("own copies", data / "models", "`localspec models rm NAME`"),
+        ("heads", data / "heads", "`localspec models rm NAME`"),
+        ("training", data / "train", "deleting the folder; a training begins anew"),
+        ("comparisons", data / "comparisons.jsonl", "deleting the file"),
         ("requantized", cache / "requantized", "deleting the folder; a bench or tune makes them anew"),
         ("memory", paths.memory_dir(), "`localspec memory forget --all`"),
         ("conversations", conversations, "deleting them in the chat, or the file"),

@@ -55,7 +55,7 @@ def pass_times(path: Path) -> dict[int, float]:
 
 
 def _ask(*arguments: str, patience_s: float) -> Any:
-    command = [sys.executable, "-m", "localspec.diagnosis.probe", *arguments]
+    command = [sys.executable, "-P", "-m", "localspec.diagnosis.probe", *arguments]
     try:
         done = subprocess.run(
             command,

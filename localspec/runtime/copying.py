@@ -67,7 +67,7 @@ def copy_as(
         EngineError: the converting process was ended.
     """
     arguments = [str(source), str(target), file_type, str(threads)]
-    command = [sys.executable, "-m", "localspec.runtime.copying", *arguments]
+    command = [sys.executable, "-P", "-m", "localspec.runtime.copying", *arguments]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

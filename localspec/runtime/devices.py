@@ -233,6 +233,13 @@ def devices() -> list[Device]:
     return found
 
 
+def used_gpus() -> list[Device]:
+    """Those that llama.cpp puts layers on: one that shares the system's memory where there is no other."""
+    found = devices()
+    cards = [device for device in found if device.kind == "gpu"]
+    return cards or [device for device in found if device.kind == "igpu"]
+
+
 def backend_name() -> str:
     """The backend that computes: that of the first GPU ("CUDA", "Vulkan", "Metal", ...), else "CPU"."""
     ggml = _ggml()

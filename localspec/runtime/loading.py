@@ -29,7 +29,7 @@ from localspec.models.gguf import GGUFHeader, read_header
 from localspec.models.split import size_on_disk
 from localspec.runtime.context import LlamaContext
 from localspec.runtime.cores import physical_cores
-from localspec.runtime.devices import backend_name, devices, repacked_types
+from localspec.runtime.devices import backend_name, repacked_types, used_gpus
 from localspec.runtime.library import forget_buffers, taken_buffers
 from localspec.runtime.load import SpareCores
 from localspec.runtime.model import LlamaModel
@@ -202,7 +202,7 @@ def free_memory(beside: LoadedModel | None = None) -> Machine:
     Args:
         beside: a model that is loaded and has to stay: the system counts the pages of its file as free.
     """
-    gpus = [device for device in devices() if device.kind in ("gpu", "igpu")]
+    gpus = used_gpus()
     ram = psutil.virtual_memory().available
     if beside is not None and sys.platform == "linux":
         host = beside.footprint.host

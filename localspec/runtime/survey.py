@@ -71,13 +71,10 @@ def look() -> Iterator[dict[str, Any]]:
     """Fields of `Capacity` as they become known, those that matter most first; opens the GPUs."""
     from localspec.runtime.bandwidth import measured_bandwidth
     from localspec.runtime.cores import physical_cores
-    from localspec.runtime.devices import devices, silence
+    from localspec.runtime.devices import silence, used_gpus
 
     silence()
-    found = devices()
-    # As llama.cpp does: one that shares the system's memory counts where there is no other.
-    gpus = [device for device in found if device.kind == "gpu"]
-    gpus = gpus or [device for device in found if device.kind == "igpu"]
+    gpus = used_gpus()
     yield {
         "ram": system_memory(),
         "vram": sum(device.total_bytes for device in gpus),
@@ -94,7 +91,7 @@ def _ask() -> Capacity | None:
     """What another process finds out; None if it comes to nothing."""
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "localspec.runtime.survey"],
+            [sys.executable, "-P", "-m", "localspec.runtime.survey"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

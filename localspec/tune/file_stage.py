@@ -73,13 +73,13 @@ class FileStage:
                 continue
             # Bytes that are written and read again set the least that a copy takes.
             least = statistics.median(took) * copy.bytes if took else 0.0
-            if not self.asked or self.budget.left_s < max(whole * _STARTS, least):
+            left = self.budget.left_s
+            if not self.asked or left <= 0 or left < max(whole * _STARTS, least):
                 self.add(_trial(copy, note=UNTRIED))
                 continue
             rest = sum(later.problem is None for later in planned[number:])
             # Rather few copies that can be judged than many that cannot.
-            deadline = self.budget.share(min(max(1 / rest, self._needed_s() / self.budget.left_s), 1.0))
-            left = self.budget.left_s
+            deadline = self.budget.share(min(max(1 / rest, self._needed_s() / left), 1.0))
             path = None
             try:
                 path = self.copies.make(copy, lambda share: self._making(copy, share, deadline))  # noqa: B023

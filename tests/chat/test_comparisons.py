@@ -28,6 +28,16 @@ def test_what_is_kept_comes_back_newest_first_and_once(tmp_path: Path) -> None:
     assert kept.newest(1) == [past(2)]
 
 
+def test_prompts_with_separators_of_their_own_stay_whole(tmp_path: Path) -> None:
+    kept = Comparisons(tmp_path / "comparisons.jsonl")
+    one = past(1, prompt="a\u2028b\u2029c\x85d\ne")
+    kept.add(one)
+    assert kept.newest() == [one]
+    # As earlier versions wrote them.
+    kept.path.write_text(kept.path.read_text().replace("\\u2028", "\u2028"), encoding="utf-8")
+    assert kept.newest() == [one]
+
+
 def test_lines_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     kept = Comparisons(tmp_path / "comparisons.jsonl")
     kept.add(past(1))

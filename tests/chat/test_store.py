@@ -120,6 +120,18 @@ def test_deleting_takes_the_messages_and_never_gives_an_id_away_again(store: Sto
     assert store.add_message(after.id, "user", "y").id > message.id
 
 
+def test_a_conversation_of_thousands_of_messages_is_deleted_whole(store: Store) -> None:
+    row = store.create(model="m")
+    other = store.create(model="m")
+    store.add_message(other.id, "user", "stays")
+    for number in range(1500):
+        store.add_message(row.id, "user" if number % 2 == 0 else "assistant", "x")
+    store.delete(row.id)
+    assert store.get(row.id) is None
+    assert store.messages(row.id) == []
+    assert len(store.messages(other.id)) == 1
+
+
 def test_an_update_changes_only_what_is_given(store: Store) -> None:
     row = store.create(model="m")
     message = store.add_message(row.id, "assistant", "half", status="streaming")

@@ -128,6 +128,7 @@ def test_which_gpus_count(
 ) -> None:
     found = [Device(f"D{i}", "", "", kind, 1, 7) for i, kind in enumerate(kinds)]
     monkeypatch.setattr(devices, "devices", lambda: found)
+    assert sum(device.total_bytes for device in devices.used_gpus()) == expected[0]
     monkeypatch.setattr(survey.sys, "platform", "linux")
     monkeypatch.setattr(bandwidth, "measured_bandwidth", lambda name=None, **_: 3.0 if name else None)
     values = {key: value for facts in survey.look() for key, value in facts.items()}

@@ -61,7 +61,7 @@ class LlamaServerPeer:
         environment.setdefault("GGML_NO_BACKTRACE", "1")
         with log.open("wb") if log else contextlib.nullcontext(subprocess.DEVNULL) as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "localspec.bench.peers.llama_child"],
+                [sys.executable, "-P", "-m", "localspec.bench.peers.llama_child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -256,7 +256,8 @@ def start_llama_server(
             another kind; the model was refused; the process died or took too long.
     """
     if importlib.util.find_spec("xllamacpp") is None:
-        raise PeerError('llama-server is not installed; `pip install "localspec[peers]"` adds it.')
+        command = f"{sys.executable} -m pip install 'localspec[peers]'"
+        raise PeerError(f"llama-server is not installed; `{command}` adds it.")
     draft = draft_file(config, path, draft_path)
     peer = LlamaServerPeer(config, _log_path(config), timeout)
     try:

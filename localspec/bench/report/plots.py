@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ MOST_PANELS = 6
 MOST_STEPS = 256
 
 # Each series differs in tone, pattern and mark, so that colour is never needed.
+_MISSING = f"Pictures need matplotlib: {sys.executable} -m pip install 'localspec[plots]'."
 _TONES = ("#1b3a5c", "#c96f2e", "#7aa6c2", "#f0c27b", "#4f7942", "#b5b5b5", "#8c4a6b", "#e3e3e3")
 _LINES = ("#1b3a5c", "#c96f2e", "#5a8fb0", "#4f7942", "#8c4a6b")
 _HATCHES = ("", "//", "", "..", "xx", "", "\\\\", "--")
@@ -104,7 +106,7 @@ def plots(results: Results, folder: Path, formats: Sequence[str] = ("svg",)) -> 
 def check_plots() -> None:
     """Raise `UsageError` where pictures cannot be drawn, before hours of measuring."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError('Pictures need matplotlib: pip install "localspec[plots]".')
+        raise UsageError(_MISSING)
 
 
 @contextmanager
@@ -114,7 +116,7 @@ def _drawing() -> Iterator[Any]:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UsageError('Pictures need matplotlib: pip install "localspec[plots]".') from error
+        raise UsageError(_MISSING) from error
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
