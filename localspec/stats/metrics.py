@@ -1,7 +1,7 @@
 """Folds over `StepStats`: every ratio and rate that localspec shows is derived here, and nowhere stored.
 
 Names and definitions are those of the papers (Leviathan et al., arXiv 2211.17192; Sadhukhan et al.,
-arXiv 2408.11049) and of vLLM's counters; DESIGN section 4 lists them.
+arXiv 2408.11049) and of vLLM's counters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""AdaSD (2512.11280): acceptance by the distance of two distributions, lossy; and its rule of stopping."""
+"""AdaSD (2512.11280): acceptance by the distance of two distributions, lossy; and its rule of stopping.
+
+The rule of verification is in use (`--verify adasd`). `EntropyStop`, its other half, is here for study: how
+far drafts go is the policy's choice, which knows costs.
+"""
 
 from __future__ import annotations
 

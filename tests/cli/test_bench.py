@@ -86,7 +86,7 @@ def test_a_bench_writes_what_was_asked_for(localspec: Command, smollm2_path: Pat
     assert "explain" in done.stdout.decode()
     assert "story" in done.stdout.decode()
     document = json.loads(places["--json"].read_text())
-    # The contract that other programs read (DESIGN section 5).
+    # The contract that other programs read.
     for field in ("machine", "model", "cost_curve", "rows", "peers"):
         assert field in document
     assert document["cost_curve"]["1"] == 1.0

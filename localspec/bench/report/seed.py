@@ -22,8 +22,8 @@ def seed_tables(results: Results) -> str:
     about = (
         f"Reference: {there.WHERE}, n-gram drafts. Its tables were pictures; a dash stands where its prose "
         f"gives no figure, or where this bench has none. Ours is `{DRAFT}` at the same draft lengths k, on "
-        "recorded replies where they were measured, else on free ones; tau there counts only the steps that "
-        "had a draft. A speed-up is the tokens of a pass over the mean cost of a pass, less drafting and "
+        "recorded replies where they were measured, else on free ones. tau there counts only the steps that "
+        "had a draft, and ours all of them (by position alone: those with a draft, as there). A speed-up is the tokens of a pass over the mean cost of a pass, less drafting and "
         "sampling; the last column says what the same drafts would give at the reference's costs.\n"
     )
     parts = [about]
@@ -111,8 +111,9 @@ def _positions(results: Results, file: ModelFile) -> str:
         return ""
     at = [a / d for a, d in zip(counts.accepted_at, counts.drafted_at, strict=False) if d]
     at += [0.0] * (length - len(at))
-    tau = counts.emitted / counts.steps
-    # Most of tau is how often there is a draft at all, and how far the first token of it is right.
+    # As there: of the steps that had a draft, each of which ends with a token of the target's own.
+    tau = 1 + counts.accepted / counts.drafts
+    # Tokens of all steps depend besides on how often there is a draft at all.
     here = (
         f"{counts.drafts / counts.steps:.0%} of the steps had a draft here, {at[0]:.0%} of them began right"
     )

@@ -40,7 +40,7 @@ _DERIVED = {"format", "model", "cost_curve", "rows", "peers", "invalid"}
 
 
 def document(results: Results) -> dict[str, Any]:
-    """What the file says, as plain values; the fields of DESIGN's contract first."""
+    """What the file says, as plain values; those that other programs read first."""
     results = _sound(results)
     return {
         "format": FORMAT,
