@@ -85,7 +85,7 @@ class DraftHeads:
     def on_cpu(self, name: str) -> bool:
         """Whether an open head computes on the CPU, all or in part."""
         loaded = self._loaded[name]
-        return loaded.gpu_layers <= loaded.model.layers
+        return loaded.gpu_layers <= loaded.model.placed_layers
 
     def drafter(self, name: str, facts: HeadFacts, options: DraftOptions) -> Drafter:
         """A new drafter on the head of the member `name`; several of one head must not be used in turn.

@@ -149,7 +149,7 @@ class DraftModels:
         if name not in self._loaded:
             return self._heads.on_cpu(name)
         loaded = self._loaded[name][0]
-        return loaded.gpu_layers <= loaded.model.layers
+        return loaded.gpu_layers <= loaded.model.placed_layers
 
     def _free(self, name: str) -> None:
         if name in self._loaded:

@@ -171,7 +171,7 @@ def wheel_folder(accel: str) -> Path:
 
     pip's own cache knows neither, and a wheel tuned to one processor is an illegal instruction on another.
     """
-    if "LOCALSPEC_HOME" in os.environ:
+    if os.environ.get("LOCALSPEC_HOME"):
         cache = Path(os.environ["LOCALSPEC_HOME"]).expanduser() / "cache"
     elif sys.platform == "darwin":
         cache = Path.home() / "Library/Caches/localspec"
@@ -203,6 +203,10 @@ def read_state() -> dict[str, object]:
     return state if isinstance(state, dict) else {}
 
 
+_OWN_WHEELS = {"PIP_CONFIG_FILE": os.devnull}
+"""Our own wheels are looked for in our own folder alone, whatever the user's settings are."""
+
+
 def say(text: str) -> None:
     """One line for the user."""
     print(f"localspec: {text}", flush=True)
@@ -212,6 +216,7 @@ def pip(*args: str, what: str, environment: Mapping[str, str] | None = None) -> 
     """Run the environment's pip, with its output in the log and the compiler's progress on the terminal."""
     command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", *args]
     watched = sys.stdout.isatty()
+    begins = LOG.stat().st_size if LOG.exists() else 0
     with LOG.open("a") as log:
         log.write(f"\n$ {' '.join(command)}\n")
         log.flush()
@@ -234,7 +239,8 @@ def pip(*args: str, what: str, environment: Mapping[str, str] | None = None) -> 
             if watched:
                 print("\r\x1b[K", end="", flush=True)
             return
-    excerpt = "".join(f"\n  {line}" for line in what_went_wrong(LOG.read_text(errors="replace").splitlines()))
+    said = LOG.read_bytes()[begins:].decode(errors="replace").splitlines()
+    excerpt = "".join(f"\n  {line}" for line in what_went_wrong(said))
     raise SetupError(f"{what} failed; {LOG.relative_to(ROOT)} has it all, the place that matters:{excerpt}")
 
 
@@ -296,27 +302,31 @@ def install_llama(accel: str, requirement: str) -> None:
     if not is_built(accel, requirement):
         check_compiler()
         folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise SetupError(f"{folder} cannot be written; set LOCALSPEC_HOME to a folder that can.")
         jobs = build_jobs()
         say(f"building llama.cpp ({accel}) on {jobs} cores: some minutes, once on this machine")
         started = time.monotonic()
         building = {
             "CMAKE_ARGS": cmake_args(accel, os.environ.get("CMAKE_ARGS", "")),
-            "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
+            "CMAKE_BUILD_PARALLEL_LEVEL": os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(jobs),
             **(hip_environment() if accel == "rocm" else {}),
         }
         # -v: progress comes line by line instead of all at the end.
         build = ["wheel", "-v", "--no-cache-dir", "--no-deps", "--wheel-dir", str(folder), requirement]
         pip(*build, what="Building llama.cpp", environment=building)
         say(f"llama.cpp was built in {time.monotonic() - started:.0f} s")
-    pip("install", "--force-reinstall", *find, requirement, what="Installing llama.cpp")
+    command = ["--isolated", "install", "--force-reinstall", *find, requirement]
+    pip(*command, what="Installing llama.cpp", environment=_OWN_WHEELS)
 
 
 def installable(requirement: str, folder: Path | None = None) -> bool:
     """Whether a requirement is met by what is installed, or by wheels in `folder` alone."""
     find = ["--ignore-installed", "--find-links", str(folder)] if folder else []
     check = ["install", "--dry-run", "--quiet", "--no-deps", "--no-index", *find, requirement]
-    command = [str(PYTHON), "-m", "pip", *check]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    command = [str(PYTHON), "-m", "pip", "--isolated", *check]
+    environment = {**os.environ, **_OWN_WHEELS}
+    return subprocess.run(command, capture_output=True, check=False, env=environment).returncode == 0
 
 
 def prepare(accel: str, *, dev: bool) -> None:
@@ -329,7 +339,11 @@ def prepare(accel: str, *, dev: bool) -> None:
     runs = PYTHON.exists() and works(str(PYTHON), "-c", "")
     if runs and state == {"digest": digest(), "accel": wanted, "dev": dev}:
         return
-    if not runs:
+    # One whose making was interrupted has no pip yet.
+    pip_works = runs and (
+        works(str(PYTHON), "-m", "pip", "--version") or works(str(PYTHON), "-m", "ensurepip", "--default-pip")
+    )
+    if not pip_works:
         say(f"making {VENV.name} with Python {platform.python_version()}")
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
     LOG.write_text("")
@@ -338,14 +352,15 @@ def prepare(accel: str, *, dev: bool) -> None:
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     requirement = next(name for name in dependencies if name.startswith("llama-cpp-python"))
     detected = ""
-    if not wanted:
+    # An environment without a state was made by hand: what it has is kept unless a backend is asked for.
+    kept = installable(requirement) and not (accel and accel != state.get("accel"))
+    if not (wanted or kept):
         wanted, why = detect_accel()
-        if not (has_compiler() or installable(requirement) or is_built(wanted, requirement)):
+        if not (has_compiler() or is_built(wanted, requirement)):
             wanted, why = "wheel", "no C++ compiler was found to build one"
         detected = wanted
         say(f"backend {wanted}, since {why}")
-    # An environment without a state was made by hand: what it has is kept unless a backend is asked for.
-    if (accel and accel != state.get("accel")) or not installable(requirement):
+    if not kept:
         try:
             install_llama(wanted, requirement)
         except SetupError as error:
@@ -354,6 +369,7 @@ def prepare(accel: str, *, dev: bool) -> None:
             say(f"{error}\nlocalspec: going on without {detected}; `make chat ACCEL={detected}` tries again")
             wanted = "cpu"
             install_llama(wanted, requirement)
+    STATE.write_text(json.dumps({**state, "accel": wanted, "digest": ""}))
     say("installing localspec" + (" and the tools of its checks" if dev else ""))
     pip("install", "-e", f"{ROOT}[dev,train]" if dev else str(ROOT), what="Installing localspec")
     STATE.write_text(json.dumps({"digest": digest(), "accel": wanted, "dev": dev}))
@@ -368,6 +384,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         prepare(given.accel.strip().lower(), dev=given.dev)
     except SetupError as error:
+        print(f"localspec: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except (OSError, RuntimeError) as error:
         print(f"localspec: {error}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError:

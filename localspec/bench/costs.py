@@ -12,7 +12,7 @@ from localspec.models.gguf import estimate_memory, read_header
 from localspec.models.hashes import file_sha256
 from localspec.models.passes import cache_bytes_of_a_pass, weight_bytes_of_a_pass
 from localspec.runtime.bandwidth import measured_bandwidth
-from localspec.runtime.devices import devices
+from localspec.runtime.devices import used_gpus
 from localspec.runtime.loading import LoadedModel
 
 _ROUNDS = 5
@@ -92,7 +92,7 @@ def _bandwidth(loaded: LoadedModel, threads: int) -> float | None:
     """Of the memory that holds the weights; None where they are spread over the system's and a GPU's."""
     if loaded.gpu_layers == 0:
         return measured_bandwidth(threads=threads)
-    if loaded.gpu_layers <= loaded.model.layers:
+    if loaded.gpu_layers <= loaded.model.placed_layers:
         return None
-    first = next((device.name for device in devices() if device.kind in ("gpu", "igpu")), None)
+    first = next((device.name for device in used_gpus()), None)
     return measured_bandwidth(first) if first else None

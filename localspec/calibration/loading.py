@@ -29,7 +29,7 @@ def pass_costs(path: Path, options: EngineOptions, loaded: LoadedModel, file_typ
         EngineError: llama.cpp's libraries cannot be asked.
     """
     key = calibration_key(path, options, gpu_layers=loaded.gpu_layers, backend=loaded.backend)
-    likely = likely_curve(file_type or "", on_gpu=loaded.gpu_layers > loaded.model.layers)
+    likely = likely_curve(file_type or "", on_gpu=loaded.gpu_layers > loaded.model.placed_layers)
     return PassCosts(likely, CurveStore(paths.cache_dir() / "calibration", key))
 
 

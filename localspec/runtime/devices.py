@@ -256,8 +256,10 @@ def memory_use(engine_pid: int | None = None) -> MemoryUse:
     """
     ggml = _ggml()
     gpus = []
+    kinds = {_KINDS[ggml.kind(handle)] for handle in _handles()}
+    used = "gpu" if "gpu" in kinds else "igpu"
     for handle in _handles():
-        if _KINDS[ggml.kind(handle)] in ("gpu", "igpu"):
+        if _KINDS[ggml.kind(handle)] == used:
             free, total = _memory(handle)
             name = _text(ggml.name(handle))
             gpus.append(DeviceMemory(name=name, kind="gpu", used=total - free, total=total, source="ggml"))

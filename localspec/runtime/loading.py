@@ -212,7 +212,8 @@ def free_memory(beside: LoadedModel | None = None) -> Machine:
         free_vram=sum(device.free_bytes for device in gpus),
         gpus=len(gpus),
         shared=bool(gpus) and (sys.platform == "darwin" or all(device.kind == "igpu" for device in gpus)),
-        repacked=repacked_types(),
+        # Beside a GPU's driver llama.cpp leaves weights in its buffers as they are; Apple's has none.
+        repacked=frozenset() if gpus and sys.platform != "darwin" else repacked_types(),
     )
 
 
@@ -251,6 +252,7 @@ def _load(
     kept_states: int = 0,
 ) -> LoadedModel:
     """Load with so many layers on the GPU, or with fewer where the user did not say how many."""
+    without_gpu = False
     while True:
         forget_buffers()
         try:
@@ -262,8 +264,13 @@ def _load(
                 progress,
                 with_prediction=with_prediction,
                 kept_states=kept_states,
+                without_gpu=without_gpu,
             )
         except NotEnoughMemoryError:
+            if layers == 0 and not without_gpu and used_gpus():
+                # Another program may have all of their memory, and there is some in the system.
+                without_gpu = True
+                continue
             if options.gpu_layers is not None or layers == 0:
                 raise
             # The estimate knows nothing of fragmentation and of other programs: leave more room.
@@ -288,9 +295,16 @@ def _open(
     *,
     with_prediction: bool,
     kept_states: int,
+    without_gpu: bool,
 ) -> tuple[LlamaModel, LlamaContext]:
-    model = LlamaModel(path, gpu_layers=layers, progress=progress, with_prediction=with_prediction)
-    everything_on_gpu = layers > model.layers
+    model = LlamaModel(
+        path,
+        gpu_layers=layers,
+        progress=progress,
+        with_prediction=with_prediction,
+        without_gpu=without_gpu,
+    )
+    everything_on_gpu = layers > model.placed_layers
     try:
         context = LlamaContext(
             model,

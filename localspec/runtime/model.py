@@ -27,6 +27,8 @@ class LlamaModel:
         progress: called with the fraction read, 0 to 1.
         vocabulary_only: leave the weights on the disk; see `localspec.runtime.vocabulary`.
         with_prediction: read the layers too that predict further tokens (MTP), where the file has any.
+        without_gpu: use no GPU at all. With no layers on them llama.cpp still computes long passes there, and
+            takes memory for that.
 
     Raises:
         ModelFileError: llama.cpp cannot read the file or does not know its architecture.
@@ -41,12 +43,17 @@ class LlamaModel:
         progress: Callable[[float], None] | None = None,
         vocabulary_only: bool = False,
         with_prediction: bool = False,
+        without_gpu: bool = False,
     ) -> None:
         low = lib()
         self.path = path
         self.with_prediction = with_prediction
         params = low.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
+        if without_gpu:
+            # An empty list, which ends with a null pointer.
+            self._devices = (ctypes.c_void_p * 1)()
+            params.devices = ctypes.cast(self._devices, ctypes.c_void_p)
         params.vocab_only = vocabulary_only
         params.load_mtp = with_prediction
 
@@ -191,6 +198,11 @@ class LlamaModel:
     def layers(self) -> int:
         """Transformer blocks."""
         return int(lib().llama_model_n_layer(self._handle))
+
+    @property
+    def placed_layers(self) -> int:
+        """Blocks that llama.cpp places: those that only predict further tokens (MTP) count too."""
+        return self.layers + int(lib().llama_model_n_layer_nextn(self._handle))
 
     @property
     def trained_context(self) -> int:

@@ -20,6 +20,7 @@ from localspec.train.target import check_trainable
 
 if TYPE_CHECKING:
     from localspec.runtime.model import LlamaModel
+    from localspec.train.writing import Writer
 
 PIECE, PIECE_S = 64, 60.0
 """Texts that are kept together, and seconds they may take: an interrupt loses at most the piece at work."""
@@ -170,14 +171,25 @@ def open_run(request: Request, header: GGUFHeader) -> Run:
     return Run(run_folder(request.name, "eagle3"), settings, fresh=request.fresh)
 
 
-def _loaded(path: Path) -> LlamaModel:
-    """The target, on the GPU where it fits there."""
+def _writer(
+    path: Path, layers: tuple[int, ...], threads: int | None, seed: int, questions: Sequence[str]
+) -> tuple[LlamaModel, Writer]:
+    """The target, and what writes with it: on the GPU where both fit there."""
     from localspec.runtime.model import LlamaModel
+    from localspec.train.writing import Writer
 
-    try:
-        return LlamaModel(path, gpu_layers=-1)
-    except LocalspecError:
-        return LlamaModel(path, gpu_layers=0)
+    for gpu_layers in (-1, 0):
+        try:
+            model = LlamaModel(path, gpu_layers=gpu_layers)
+            try:
+                return model, Writer(model, layers, threads, seed, questions)
+            except BaseException:
+                model.close()
+                raise
+        except LocalspecError:
+            if gpu_layers == 0:
+                raise
+    raise AssertionError("the last way raises by itself")
 
 
 class Course:
@@ -205,7 +217,7 @@ class Course:
         """
         from localspec.train.features import save_lesson, saved_lessons
         from localspec.train.widening import file_to_write_with
-        from localspec.train.writing import Text, Writer
+        from localspec.train.writing import Text
 
         request = self._request
         written = saved_lessons(self._run)
@@ -218,9 +230,9 @@ class Course:
             return tokens
         self._tell("making ready to write", clock)
         path = file_to_write_with(request.target, self._header, self._run, request.threads)
-        model = _loaded(path)
         questions = self._questions()
-        writer = Writer(model, self.layers, request.threads, request.seed + pieces, questions)
+        seed = request.seed + pieces
+        model, writer = _writer(path, self.layers, request.threads, seed, questions)
         try:
             piece: list[Text] = []
             saved = clock.seconds

@@ -113,7 +113,9 @@ class Trainer:
                     saved = self.seconds = clock.seconds
                     self.save()
         self.seconds = clock.seconds
-        self.save()
+        if self.steps:
+            # With a checkpoint no more texts are written.
+            self.save()
         clock.tick(save=True)
 
     def judge(self) -> Judged:
@@ -202,6 +204,10 @@ class Trainer:
         path = self._run.path(CHECKPOINT)
         if path.is_file():
             state = torch.load(path, weights_only=True)
+            own = {name: value.shape for name, value in self.head.state_dict().items()}
+            if {name: value.shape for name, value in state["head"].items()} != own:
+                # Of another version of localspec: the texts stay, the training begins anew.
+                return
             self.head.load_state_dict(state["head"])
             self._optimizer.load_state_dict(state["optimizer"])
             self.steps, self.seconds = state["steps"], state["seconds"]

@@ -108,7 +108,7 @@ class LlamaWorkshop:
         if loaded is None:
             loaded = self._models[path] = self._load(path, engine)
         model = loaded.model
-        on_gpu = loaded.gpu_layers > model.layers
+        on_gpu = loaded.gpu_layers > model.placed_layers
         context = LlamaContext(
             model,
             capacity=capacity,

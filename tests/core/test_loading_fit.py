@@ -15,7 +15,7 @@ from localspec.models.fit import ROWS, Machine, sizes
 from localspec.models.ggml_types import KV_TYPES, TENSOR_TYPES
 from localspec.runtime import loading
 from localspec.runtime.context import MAX_ROWS
-from localspec.runtime.devices import repacked_types
+from localspec.runtime.devices import Device, repacked_types
 from localspec.runtime.library import forget_buffers, lib, taken_buffers
 from localspec.runtime.loading import LoadedModel, describe, free_memory, load, load_draft
 from localspec.trees import MAX_LEAVES
@@ -178,6 +178,29 @@ def test_a_pair_that_does_not_fit_is_refused_before_anything_is_read(
     # A file that is no model is another one's to complain about.
     missing = replace(options, draft=replace(draft, files={"other": "/nowhere.gguf"}))
     load(smollm2_path, missing).close()
+
+
+@pytest.mark.model
+def test_where_other_programs_have_all_of_a_gpu_it_is_not_used_at_all(
+    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tried: list[bool] = []
+    real = loading._open
+
+    def opened(*args: Any, **kwargs: Any) -> Any:
+        tried.append(kwargs["without_gpu"])
+        if not kwargs["without_gpu"]:
+            raise NotEnoughMemoryError("no room for compute buffers")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(loading, "_open", opened)
+    monkeypatch.setattr(loading, "used_gpus", lambda: [Device("CUDA0", "", "CUDA", "gpu", 0, GIB)])
+    loaded = load(smollm2_path, EngineOptions(context=512, threads=1))
+    assert loaded.gpu_layers == 0
+    assert len(loaded.context.decode([1, 2, 3], "all")) == 3
+    loaded.close()
+    assert tried == [False, True]
+    assert free_memory().repacked == frozenset()
 
 
 @pytest.mark.model

@@ -155,8 +155,11 @@ def test_a_trainer_goes_on_with_the_very_state_of_its_checkpoint(made: Made, tmp
     def trainer() -> Trainer:
         return Trainer(Head(weights, lessons.scale, chosen), lessons, weights.embeddings(), chosen, run)
 
-    first = trainer()
     torch.set_num_threads(1)
+    # Without time nothing is learnt, and no checkpoint keeps a later start from writing more texts.
+    trainer().train(Clock(run, "training", 0.0), lambda _: None)
+    assert not run.path(CHECKPOINT).exists()
+    first = trainer()
     began = time.monotonic()
     first.train(Clock(run, "training", 1.0), lambda _: None)
     assert time.monotonic() - began < 60
@@ -168,6 +171,11 @@ def test_a_trainer_goes_on_with_the_very_state_of_its_checkpoint(made: Made, tmp
     batch = lessons.batch(lessons.learnt[:4], judged=False)
     assert first._learn(batch, 0.5) == second._learn(batch, 0.5)
     assert first._learn(batch, 0.5) == second._learn(batch, 0.5), "the optimizer's state too"
+    # A checkpoint of another version's head is no beginning; the texts stay.
+    state = torch.load(run.path(CHECKPOINT), weights_only=True)
+    state["head"]["q.weight"] = state["head"]["q.weight"][:-1]
+    torch.save(state, run.path(CHECKPOINT))
+    assert trainer().steps == 0
 
 
 def test_held_out_texts_are_never_learnt_from_and_stay_the_same(made: Made, tmp_path: Path) -> None:

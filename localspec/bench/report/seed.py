@@ -24,7 +24,8 @@ def seed_tables(results: Results) -> str:
         f"gives no figure, or where this bench has none. Ours is `{DRAFT}` at the same draft lengths k, on "
         "recorded replies where they were measured, else on free ones. tau there counts only the steps that "
         "had a draft, and ours all of them (by position alone: those with a draft, as there). A speed-up is "
-        "the tokens of a pass over the mean cost of a pass, less drafting and sampling; the last column says what the same drafts would give at the reference's costs.\n"
+        "the tokens of a pass over the mean cost of a pass, less drafting and sampling; the last column says "
+        "what the same drafts would give at the reference's costs.\n"
     )
     parts = [about]
     found = [row for row in rows(results) if row.draft == DRAFT and row.verify == "coupled"]
