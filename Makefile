@@ -3,7 +3,7 @@
 # make bench  docs/RESULTS.md and its pictures, anew             make bench ARGS="--model qwen3 --peers all"
 # make check  format, lint, types, layering
 # make screenshots  docs/pictures from a recorded chat           make screenshots ARGS="--record smollm2"
-# make clean  remove what make made (models and conversations stay)
+# make clean  remove what make made (models, built llama.cpp and conversations stay)
 #
 # ACCEL=cpu|cuda|rocm|vulkan|metal picks llama.cpp's backend (found out when not given), ACCEL=wheel or wheel-cu124
 # and the like takes a ready-made one, without a compiler (docs/INSTALL.md). PYTHON=... picks the interpreter.
@@ -28,7 +28,8 @@ GRID := --model smollm2 --files BF16,own --draft ngram --draft-length 2,4,8,auto
 help:
 	@sed -n "s/^# //p" Makefile | sed "1,8!d"
 
-chat: env $(VENV)/default-model
+# The small model is fetched where no other is asked for.
+chat: env $(if $(filter --model% -m%,$(ARGS)),,$(VENV)/default-model)
 	@$(BIN)/python -m localspec chat $(ARGS)
 
 $(VENV)/default-model: | env
@@ -47,8 +48,8 @@ bench: dev
 check: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m mypy
+	$(BIN)/python $(BIN)/lint-imports --no-cache
 
 screenshots: dev
 	@$(BIN)/python scripts/screenshots.py $(ARGS)

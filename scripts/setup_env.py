@@ -203,8 +203,7 @@ def read_state() -> dict[str, object]:
     return state if isinstance(state, dict) else {}
 
 
-_OWN_WHEELS = {"PIP_CONFIG_FILE": os.devnull}
-"""Our own wheels are looked for in our own folder alone, whatever the user's settings are."""
+_OWN_WHEELS = {"PIP_CONFIG_FILE": os.devnull}  # with --isolated: from our own folder, whatever the user's are
 
 
 def say(text: str) -> None:
@@ -325,8 +324,8 @@ def installable(requirement: str, folder: Path | None = None) -> bool:
     find = ["--ignore-installed", "--find-links", str(folder)] if folder else []
     check = ["install", "--dry-run", "--quiet", "--no-deps", "--no-index", *find, requirement]
     command = [str(PYTHON), "-m", "pip", "--isolated", *check]
-    environment = {**os.environ, **_OWN_WHEELS}
-    return subprocess.run(command, capture_output=True, check=False, env=environment).returncode == 0
+    done = subprocess.run(command, capture_output=True, check=False, env=os.environ | _OWN_WHEELS)
+    return done.returncode == 0
 
 
 def prepare(accel: str, *, dev: bool) -> None:

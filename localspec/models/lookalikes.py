@@ -32,7 +32,7 @@ _ENCODERS = frozenset(
     }
 )
 """Architectures that do not write text token after token by themselves."""
-_HEADS = frozenset({"eagle3", "dflash", "dspark", "gemma4-assistant", "medusa"})
+_HEADS = frozenset({"eagle3", "dflash", "dspark", "gemma4-assistant"})
 """Architectures that draft from another model's hidden states."""
 
 
@@ -76,6 +76,8 @@ def purpose(header: GGUFHeader) -> str:
         return "an adapter (LoRA), which goes with a model"
     if kind not in ("model", "vocab"):
         return f"of the type {kind}, not a model"
+    if architecture == "medusa":
+        return "a Medusa head, which llama.cpp cannot run"
     if architecture in _HEADS:
         return f"a draft head ({architecture}), which needs the model that it was trained for"
     if architecture in _ENCODERS:

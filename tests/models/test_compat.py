@@ -274,6 +274,7 @@ NOT_MODELS = [
     ({"adapter.type": "lora"}, "an adapter"),
     ({"general.type": "imatrix"}, "of the type imatrix, not a model"),
     ({"general.architecture": "eagle3"}, "a draft head (eagle3)"),
+    ({"general.architecture": "medusa"}, "a Medusa head, which llama.cpp cannot run"),
     ({"general.architecture": "gemma4-assistant"}, "a draft head"),
     ({"general.architecture": "nomic-bert"}, "an encoder (nomic-bert)"),
     ({"general.architecture": "t5"}, "an encoder (t5)"),
