@@ -150,7 +150,7 @@ def test_the_facts_of_the_real_model(smollm2_path: Path, monkeypatch: pytest.Mon
 
 
 class _Layers:
-    layers = 30
+    placed_layers = 30
 
 
 @pytest.mark.parametrize(
@@ -162,14 +162,14 @@ def test_bandwidth_is_that_of_the_memory_that_holds_the_weights(
 ) -> None:
     from localspec.runtime.devices import Device
 
-    gpus = [Device("CPU", "p", "CPU", "cpu", 0, 0), Device("CUDA0", "c", "CUDA", "gpu", 9, 9)]
+    gpus = [Device("CUDA0", "c", "CUDA", "gpu", 9, 9)]
     calls: list[tuple[str | None, int | None]] = []
 
     def measure(device: str | None = None, *, threads: int | None = None) -> float:
         calls.append((device, threads))
         return 1e9
 
-    monkeypatch.setattr(costs, "devices", lambda: gpus)
+    monkeypatch.setattr(costs, "used_gpus", lambda: gpus)
     monkeypatch.setattr(costs, "measured_bandwidth", measure)
     loaded = LoadedModel(_Layers(), None, gpu_layers, "CUDA")
     assert costs._bandwidth(loaded, 3) == (1e9 if asked else None)

@@ -181,7 +181,7 @@ def test_heads_that_are_not_there_abort_and_say_so(tmp_path: Path) -> None:
 
 def test_llama_server_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(PeerError, match=r'pip install "localspec\[peers\]"'):
+    with pytest.raises(PeerError, match=r"-m pip install 'localspec\[peers\]'"):
         start(tiny(tmp_path / "model.gguf"), "plain")
 
 

@@ -104,7 +104,7 @@ def test_without_matplotlib_a_sentence_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r'pip install "localspec\[plots\]"'):
+    with pytest.raises(UsageError, match=r"-m pip install 'localspec\[plots\]'"):
         plots(make.full(), tmp_path)
 
 
