@@ -178,18 +178,18 @@ def _writer(
     from localspec.runtime.model import LlamaModel
     from localspec.train.writing import Writer
 
-    for gpu_layers in (-1, 0):
+    def opened(gpu_layers: int) -> tuple[LlamaModel, Writer]:
+        model = LlamaModel(path, gpu_layers=gpu_layers)
         try:
-            model = LlamaModel(path, gpu_layers=gpu_layers)
-            try:
-                return model, Writer(model, layers, threads, seed, questions)
-            except BaseException:
-                model.close()
-                raise
-        except LocalspecError:
-            if gpu_layers == 0:
-                raise
-    raise AssertionError("the last way raises by itself")
+            return model, Writer(model, layers, threads, seed, questions)
+        except BaseException:
+            model.close()
+            raise
+
+    try:
+        return opened(-1)
+    except LocalspecError:
+        return opened(0)
 
 
 class Course:
