@@ -188,7 +188,7 @@ class Advice(Protocol):
         """Whether a draft of `source` is worth its pass, where one pass makes all of its tokens."""
 
     def wants(self, source: str) -> bool:
-        """Whether a draft of `source` would be asked for now; to ask this commits to nothing."""
+        """Whether a draft of `source` would be asked for at this step; the question commits to nothing."""
 
     @property
     def looking(self) -> bool:
