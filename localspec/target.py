@@ -178,7 +178,7 @@ class SequencesContext(Protocol):
 
 
 class Tap(Protocol):
-    """Hidden states of the target, kept with every pass from the moment the tap is made until it is closed.
+    """Hidden states of the target, kept with every pass while somebody wants them: keeping them takes time.
 
     They are those of the newest pass of the context, and void with the next one.
     """
@@ -196,8 +196,14 @@ class Tap(Protocol):
             EngineError: the newest pass had fewer rows, or none of the tapped states.
         """
 
+    def resume(self) -> None:
+        """Have the states kept from the next pass on; every call needs a `pause` that undoes it."""
+
+    def pause(self) -> None:
+        """One caller of `resume` needs them no more; of a closed tap nobody gets any."""
+
     def close(self) -> None:
-        """Have the states no longer kept."""
+        """Have the states no longer kept, whoever wants them."""
 
 
 class HeadContext(Protocol):

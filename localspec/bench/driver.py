@@ -119,6 +119,8 @@ class Driver:
         self._session.drafter = NoDrafter()
         self._width = width
         taken = 0
+        if reader is not None:
+            reader.holds(prompt[:-1])
         if len(prompt) < self.context.capacity:
             held = list(prompt[:-1])
             for start in range(0, len(held), width):

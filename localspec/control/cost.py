@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localspec.control.account import START, Account
+from localspec.control.comparing import Comparison
 from localspec.control.estimates import AcceptanceEstimates
 from localspec.control.live_cost import LiveCost
 from localspec.control.looks import Looks
@@ -22,23 +24,15 @@ MARGIN = 1.1
 """A draft must promise so much more than plain decoding: estimates err, and the best of many errs upwards."""
 
 EXPLORATION = 0.01
-"""Share of the time that drafting may cost where it gains nothing."""
+"""Share of the time that drafting may cost where it gains nothing: half of it for that of draft models."""
 
-_START = 2.0
-"""Passes over one token that may be lost before anything was gained."""
-_DEBT = 4.0
-"""Passes that drafts which were only looked at may have lost at most, and have to make good."""
-_CREDIT = 16.0
-"""Passes that past gains may be worth: what they allow to be lost once the text has changed."""
-_LEAP = 2.0
-"""Passes beyond the account that a draft may cost which is likely to be accepted."""
 _FIRST_DRAFT = 3
 """Tokens of a draft model's first drafts, before it is known whether they come true."""
 _HOPE = 0.85
 """Acceptance that an unknown draft model may have; where that would not pay, it is only looked at."""
 _AFTER_PAUSE = 3.0
 """How much more the next look at a draft model's draft may cost than this one."""
-_EARLY_LOOKS = 0.4
+_EARLY_LOOKS = 0.2
 """Passes that looks at cheap drafts may take in a row: a reply that copies does so from its beginning."""
 _LEAST_LOOK = 0.02
 """Passes that a look which finds nothing counts as at least beside a draft model: to ask takes time too."""
@@ -46,6 +40,8 @@ _RECHECK = 4
 """Tokens after which it is found out anew whether a draft model's drafts are expected to pay."""
 _LOOK = 2
 """Tokens of a draft model's drafts that are not expected to pay."""
+_HEAD_START = 4
+"""Steps of a reply before one is made that is not: a reply that copies shows by then that it does."""
 _FOLLOW = 0.2
 """Weight of the newest draft in the time that drafting takes."""
 _NEW_TURN = 0.5
@@ -65,27 +61,6 @@ class _Plan:
     def pays(self) -> bool:
         """Whether that is enough, or not for this controller to say."""
         return self.settled or (self.length > 0 and self.expected > self.needed)
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A draft that is being compared with what is said.
-
-    Attributes:
-        position: tokens before it.
-        draft: all of it.
-        length: nodes that were verified, or would have been.
-        node: the last one that was right, -1 for none.
-        right: how many were.
-        booked: whether what it gained was booked.
-    """
-
-    position: int
-    draft: Draft
-    length: int
-    node: int = -1
-    right: int = 0
-    booked: bool = False
 
 
 class CostController:
@@ -119,17 +94,17 @@ class CostController:
         self.estimates = AcceptanceEstimates() if estimates is None else estimates
         self._plan: _Plan | None = None
         self._budget = Budget(longest, leaves)
-        self._pending: list[_Pending] = []
-        self._account = _START
+        self._account = Account()
+        self._comparison = Comparison(cost, self.estimates, self._account, self._learn)
         self._draft_s = 0.0
-        self._proposed = False
-        self._looks = Looks(EXPLORATION, credit=_EARLY_LOOKS)
+        self._proposed = self._earned = False
+        self._looks = Looks(EXPLORATION / 2, credit=_EARLY_LOOKS)
         self._model_looks = Looks(EXPLORATION / 2)
         self._position = 0
         self._models: dict[str, DraftPasses] = {}
         self._drafting: DraftPasses | None = None
-        self._passes = 0
-        self._looking = False
+        self._passes = self._steps = 0
+        self._looking = self._trying = False
         self._checked_at: int | None = None
         self._hopeful = True
         self._found = False
@@ -138,13 +113,14 @@ class CostController:
 
     def begin(self) -> None:
         """A new reply: drafts of the one before are no longer judged, and its acceptance counts less."""
-        self._pending.clear()
+        self._comparison.clear()
+        self._steps = 0
         self.estimates.soften(_NEW_TURN)
 
     @property
     def reason(self) -> str:
         """What it expects of the newest draft, and what that would have to be at least."""
-        if self._account <= 0:
+        if self._account.empty:
             # What is expected of the newest draft is a reason only where it says the same.
             hopeful = self._plan is not None and self._plan.pays
             return f"paused: drafts did not pay lately{'' if hopeful else self._expectation()}"
@@ -158,11 +134,13 @@ class CostController:
 
     def budget(self, tokens: Sequence[int]) -> Budget:
         """As much as may be useful; nothing while looking at drafts costs more than it may."""
-        self._settle(tokens)
+        self._comparison.settle(tokens)
         self._position = len(tokens)
         self._proposed = False
-        self._drafting, self._passes, self._looking = None, 0, False
-        if self._account <= _START and not self._looks.due and not self._any_model_asked():
+        self._drafting, self._passes, self._looking, self._trying = None, 0, False, False
+        looked = self._looks.due or self._comparison.hopeful
+        self._earned = self._account.earned
+        if not self._earned and not looked and not self._any_model_asked():
             return Budget(0)
         self._proposed = True
         return self._budget
@@ -171,10 +149,13 @@ class CostController:
         """See `Advice.more`."""
         model, size = self._model(draft.source), len(draft)
         if not size:
-            self._looking, self._passes = False, 0
-        wanted = self._wanted(model, draft)
+            self._looking, self._trying, self._passes = False, False, 0
+        wanted = self._pays(model, draft)
+        if not wanted and self._affordable(model, size):
+            wanted = True
+            self._trying = self._trying or not size
         # What does not pay is still looked at, a little of it.
-        if not wanted and ((size == 0 and self._model_looks.due) or (self._looking and size < _LOOK)):
+        if not wanted and ((size == 0 and self._may_look) or (self._looking and size < _LOOK)):
             wanted = self._looking = True
         self._declined = None if wanted or size else model
         if wanted:
@@ -190,7 +171,7 @@ class CostController:
     def wants(self, source: str) -> bool:
         """See `Advice.wants`."""
         model = self._model(source)
-        return self._model_looks.due or self._wanted(model, model.nothing)
+        return self._model_looks.due or self._wanted(model)
 
     @property
     def looking(self) -> bool:
@@ -212,29 +193,31 @@ class CostController:
     def prospect(self, source: str) -> float:
         """See `Advice.prospect`; a model whose draft is to be looked at is given the chance to."""
         model = self._model(source)
-        if model.seconds is None or (self._model_looks.due and not self._wanted(model, model.nothing)):
+        if self._may_look and not self._wanted(model):
             return math.inf
+        if model.seconds is None:
+            return 0.0
         return model.best_ahead(model.nothing, (), self._costs_ahead(), math.inf)[1]
 
     def trim(self, draft: Draft) -> Draft:
         """The beginning of `draft` that promises most tokens a second; empty where plain decoding does."""
         self._found = len(draft) > 0
         if self._made is not None and self._made is not draft:
-            self._pending.append(_Pending(self._position, self._made, 0))
+            self._comparison.add(self._position, self._made, 0, verified=False)
         self._made = None
         if not self._found:
             return draft
         survival = self.estimates.survival(draft)
         if draft.probs:
             # To choose among drawn tokens by what came of them would change the distribution they follow.
-            self._pending.append(_Pending(self._position, draft, len(draft)))
+            self._comparison.add(self._position, draft, len(draft), verified=True)
             self._plan = _Plan(len(draft), 1.0 + sum(survival), self._needed(len(draft)), settled=True)
             return draft
-        length, wanted = self._best(survival, self._stake(survival[0])), 0
+        length, wanted = self._best(survival, self._account.stake(survival[0])), 0
         if not length:
             # What the account does not allow, or no longer, is only looked at.
             wanted = self._best(survival, math.inf)
-        self._pending.append(_Pending(self._position, draft, length or wanted))
+        self._comparison.add(self._position, draft, length or wanted, verified=length > 0)
         return draft.prefix(length) if length else EMPTY_DRAFT
 
     def update(self, stats: StepStats) -> None:
@@ -243,30 +226,44 @@ class CostController:
         self.cost.observe(stats.drafted + 1, stats.verify_ns * 1e-9)
         one = self.cost(1)
         if stats.drafted:
-            self._book(-moved / one)
+            self._account.book(-moved / one)
         spent = stats.draft_ns * 1e-9
         looked = model_looked = 0.0
         if self._drafting is not None:
             # Those before it in a cascade were asked too; what they take is known about.
             own = spent - min(self._draft_s, spent / 2)
             self._drafting.took(own, self._passes)
-            # It has to read what was said meanwhile: its next look costs more than this one did.
             if self._looking:
-                # And it has its own share of the time, so that it does not keep others from drafting.
-                model_looked, spent = _AFTER_PAUSE * own, spent - own
+                # It has to read what was said meanwhile: its next look costs more than this one did.
+                model_looked = _AFTER_PAUSE * own / one
+            elif self._trying and not self._earned:
+                self._drafting.trial -= own / one
+            else:
+                self._account.book(-own / one)
+            spent -= own
         elif self._proposed:
             self._draft_s += _FOLLOW * (spent - self._draft_s)
-            looked = spent
-            if self._models and not self._found:
-                looked = max(spent, _LEAST_LOOK * one)
         if self._proposed:
-            self._book(-spent / one)
-        if self._account < _START:
-            self._book(EXPLORATION)
-        self._looks.step(looked / one)
-        self._model_looks.step(model_looked / one)
+            # Looks have their own share of the time, so that they do not keep others from drafting.
+            if self._earned:
+                self._account.book(-spent / one)
+            else:
+                looked = spent / one
+                if self._models and not self._found:
+                    looked = max(looked, _LEAST_LOOK)
+        self._account.recover()
+        self._steps += 1
+        self._looks.step(looked)
+        self._model_looks.step(model_looked)
+        for model in self._models.values():
+            model.step()
 
     # --- inner steps
+
+    @property
+    def _may_look(self) -> bool:
+        """Whether a draft model may draft what is only looked at."""
+        return self._model_looks.due and self._steps >= _HEAD_START
 
     def _model(self, source: str) -> DraftPasses:
         model = self._models.get(source)
@@ -281,7 +278,7 @@ class CostController:
         """Whether one more token, or some more, raise the expected tokens a second."""
         costs = self._costs_ahead()
         survival = self.estimates.survival(draft)
-        most = costs[0] * (1.0 + self._stake(survival[0] if survival else model.chance))
+        most = costs[0] * (1.0 + self._account.stake(survival[0] if survival else model.chance))
         here, there = model.best_ahead(draft, survival, costs, most)
         return there > here * (1.0 if survival else MARGIN)
 
@@ -291,31 +288,25 @@ class CostController:
             return bool(self._models)
         if self._checked_at is None or not 0 <= self._position - self._checked_at < _RECHECK:
             self._checked_at = self._position
-            self._hopeful = any(self._wanted(model, model.nothing) for model in self._models.values())
+            self._hopeful = any(self._wanted(model) for model in self._models.values())
         return self._hopeful
 
-    def _wanted(self, model: DraftPasses, draft: Draft) -> bool:
-        """Whether one more token of it is expected to pay, or may be tried since it is not known yet."""
-        if self._account > 0 and self._promising(model, draft):
-            return True
-        return not model.known and self._affordable(model, len(draft))
+    def _wanted(self, model: DraftPasses) -> bool:
+        """Whether the first token of a draft is expected to pay, or may be tried since that is not known."""
+        return self._pays(model, model.nothing) or self._affordable(model, 0)
+
+    def _pays(self, model: DraftPasses, draft: Draft) -> bool:
+        """Whether one more token is expected to pay; of one that never drafted a look tells what it takes."""
+        return model.seconds is not None and not self._account.empty and self._promising(model, draft)
 
     def _affordable(self, model: DraftPasses, size: int) -> bool:
-        """Whether one more token of an unknown model may be tried: half of the first account is for that."""
-        if model.seconds is None or size >= _FIRST_DRAFT:
+        """Whether one more token of an unknown model may be tried."""
+        if model.known or model.seconds is None or size >= _FIRST_DRAFT or self._steps < _HEAD_START:
             return False
-        if not model.may_pay(self._costs_ahead(), _HOPE):
-            return False
-        return (size + 1) * model.seconds / self.cost(1) <= self._account - _START / 2
-
-    def _stake(self, chance: float) -> float:
-        """Passes over one token that a draft may cost whose first token has the probability `chance`.
-
-        As much as the account can lose on average; and not more than `_LEAP` beyond it, however sure it is.
-        """
-        if self._account <= 0:
-            return 0.0
-        return min(self._account / max(1.0 - chance, 1e-9), self._account + _LEAP)
+        # What was gained may be spent on it too.
+        most = max(model.trial, self._account.passes - START)
+        dear = (size + 1) * model.seconds / self.cost(1) > most
+        return not dear and model.may_pay(self._costs_ahead(), _HOPE)
 
     def _best(self, survival: Sequence[float], stake: float) -> int:
         """Nodes to verify, whose verification costs `stake` passes over one token at most."""
@@ -365,30 +356,7 @@ class CostController:
         tokens = f"{plan.length} {'tokens' if plan.length > 1 else 'token'}"
         return f", {tokens}: acceptance {100 * (alpha or 0.0):.0f} %, break-even {even}"
 
-    def _settle(self, tokens: Sequence[int]) -> None:
-        """Compare earlier drafts with what has been said since, token by token."""
-        self._pending = [one for one in self._pending if self._goes_on(one, tokens)]
-
-    def _goes_on(self, one: _Pending, tokens: Sequence[int]) -> bool:
-        """Whether a draft is right so far and not at its end; what it gained is booked once that is known."""
-        draft = one.draft
-        while one.position + one.right < len(tokens):
-            child = self.estimates.learn(draft, one.node, tokens[one.position + one.right])
-            if draft.source in self._models and one.node in draft.parents:
-                self._models[draft.source].learn(first=one.node < 0, right=child >= 0)
-            if child < 0:
-                self._book_draft(one)
-                return False
-            one.node = child
-            one.right += 1
-            if one.right == one.length:
-                self._book_draft(one)
-        return one.position <= len(tokens) and one.right < len(draft)
-
-    def _book_draft(self, one: _Pending) -> None:
-        if one.length and not one.booked:
-            one.booked = True
-            self._book(min(one.right, one.length) - (self.cost(one.length + 1) / self.cost(1) - 1))
-
-    def _book(self, gained: float) -> None:
-        self._account = min(max(self._account + gained, -_DEBT), _CREDIT)
+    def _learn(self, draft: Draft, node: int, child: int) -> None:
+        """A node of a draft was right, and so was its `child`, or none of them."""
+        if draft.source in self._models and node in draft.parents:
+            self._models[draft.source].learn(first=node < 0, right=child >= 0)

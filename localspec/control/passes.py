@@ -12,6 +12,10 @@ _DECAY = 0.97
 """Weight of an observation relative to the next one."""
 _ENOUGH = 8
 """First tokens after which it is known whether drafts come true."""
+_TRIAL = 1.0
+"""Passes over one token that drafting may take at first, before it is known whether it pays."""
+_MORE = 0.005
+"""Passes that come back with every step."""
 _FOLLOW = 0.2
 _OUTLIER = 3.0
 """A draft that took so many times its usual time read text besides: that is no cost of drafting."""
@@ -51,12 +55,14 @@ class DraftPasses:
         nothing: a draft of its without tokens.
         seconds: of one of its passes; None before the first draft.
         whole: whether one pass makes a whole draft, not one token of it.
+        trial: passes of the target over one token that it may still take to become known.
     """
 
     def __init__(self, source: str) -> None:
         self.nothing = Draft(source=source)
         self.seconds: float | None = None
         self.whole = False
+        self.trial = _TRIAL
         self._first = _Chance()
         self._later = _Chance()
 
@@ -73,6 +79,10 @@ class DraftPasses:
     def learn(self, *, first: bool, right: bool) -> None:
         """A draft token was compared with what was said."""
         (self._first if first else self._later).learn(right=right)
+
+    def step(self) -> None:
+        """A step went by."""
+        self.trial = min(self.trial + _MORE, _TRIAL)
 
     def took(self, seconds: float, passes: int) -> None:
         """So many passes took so long."""

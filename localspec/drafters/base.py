@@ -58,7 +58,10 @@ class FeatureDrafter(Drafter, Protocol):
         """The newest pass read `tokens`, which stand at `start` and on; what was known beyond is void."""
 
     def holds(self, tokens: Sequence[int]) -> int:
-        """How many of the leading `tokens` need not pass through the target again for this drafter's sake."""
+        """How many of the leading `tokens` need not pass through the target again for this drafter's sake.
+
+        Asked before a prompt is read: from then on the drafter has the states of every pass kept.
+        """
 
 
 def feature_drafter(drafter: Drafter) -> FeatureDrafter | None:

@@ -68,15 +68,15 @@ class HiddenDrafter(ABC):
         # Whether it has left out what was said before `_first`.
         self._skipped = False
         self._asleep, self._idle = False, 0
+        self._listening = False
 
     # --- the drafter's calls
 
     def observe(self, start: int, tokens: Sequence[int]) -> None:
         """See `FeatureDrafter.observe`."""
         self._forget_from(start + _shared(self._tokens[start:], tokens))
-        if start == 0:
+        if start == 0 and self._listening:
             self._skipped = False
-        self._asleep = self._asleep and start > 0 and not self._proof.expected
         if self._fed > start:
             # They are fed once more; what stands before them stays.
             self._rewind(start)
@@ -86,7 +86,7 @@ class HiddenDrafter(ABC):
             # Nobody told of the tokens before: their states are missing too.
             self._tokens += [-1] * (start - len(self._tokens))
         self._tokens[start:] = tokens
-        if not self._asleep:
+        if self._listening:
             self._take(start, slice(0, len(tokens)), len(tokens))
             self._bound(worth=self._proof.expected)
 
@@ -95,6 +95,8 @@ class HiddenDrafter(ABC):
         self._forget_from(_shared(self._tokens, tokens))
         self._tokens = list(tokens)
         self._idle = 0
+        if not self._asleep:
+            self._listen(on=True)
         self._cut(len(tokens) - 1)
         if self._proof.expected:
             # A prompt is read where prompts are, so that a reply's first draft does not wait for it.
@@ -115,7 +117,8 @@ class HiddenDrafter(ABC):
             self._asleep = True
             self._skipped = self._skipped or self._first == 0
             self._cut(self._fed)
-        if self._asleep:
+            self._listen(on=False)
+        if not self._listening:
             return
         kept = outcome.rows
         straight = kept[-1] == len(kept) - 1
@@ -124,12 +127,17 @@ class HiddenDrafter(ABC):
 
     def holds(self, tokens: Sequence[int]) -> int:
         """See `FeatureDrafter.holds`."""
-        if self._first > 0 and not self._skipped:
-            # What was said before it came is missing.
+        # What was said before it came may be missing.
+        missing = self._first > 0 and not self._skipped
+        slept, shared = self._asleep, _shared(self._tokens, tokens)
+        # It wakes up for a text that is read from its beginning, or where drafts are to be expected.
+        self._asleep = slept and shared > 0 and not (missing or self._proof.expected)
+        if not self._asleep:
+            self._listen(on=True)
+        if missing:
             return 0
-        if self._asleep:
+        if slept:
             return len(tokens)
-        shared = _shared(self._tokens, tokens)
         if self._skipped and shared <= self._first:
             return len(tokens)
         fed = self._still_fed(shared)
@@ -142,6 +150,7 @@ class HiddenDrafter(ABC):
         self._head.clear()
         self._ahead = self._skipped = self._asleep = False
         self._idle = 0
+        self._listen(on=False)
 
     # --- for the methods
 
@@ -163,6 +172,7 @@ class HiddenDrafter(ABC):
         if self._asleep:
             if budget.advice is None or budget.advice.wants(self.name):
                 self._asleep, self._idle = False, 0
+                self._listen(on=True)
             return False
         if not self._first < len(tokens) - 1 == self._known:
             return False
@@ -215,6 +225,12 @@ class HiddenDrafter(ABC):
         filled = np.full(self._vocabulary, -np.inf, np.float32)
         filled[: len(row)] = row
         return filled
+
+    def _listen(self, *, on: bool) -> None:
+        """Have the target's states kept from its next pass on, or no longer."""
+        if on != self._listening:
+            self._listening = on
+            (self._tap.resume if on else self._tap.pause)()
 
     # --- places
 

@@ -23,18 +23,71 @@ _kept: weakref.WeakKeyDictionary[LlamaContext, Counter[int]] = weakref.WeakKeyDi
 """How many taps want a layer, for each context: closing one must not blind another."""
 
 
-class LayerTap:
+class _SwitchedTap:
+    """What taps have in common: they are on while somebody wants their states."""
+
+    def __init__(self, context: LlamaContext, layers: Sequence[int], *, on: bool) -> None:
+        self._context, self._layers = context, tuple(layers)
+        self._since = context.passes
+        self._open = True
+        self._users = 0
+        if on:
+            self.resume()
+
+    def resume(self) -> None:
+        """See `Tap.resume`."""
+        self._users += 1
+        if self._users == 1 and self._open and not self._context.closed:
+            # What is there is of a pass that kept nothing for this tap.
+            self._since = self._context.passes
+            for layer in self._layers:
+                _want(self._context, layer)
+
+    def pause(self) -> None:
+        """See `Tap.pause`."""
+        self._users -= 1
+        if self._users == 0 and self._open:
+            self._release()
+
+    def close(self) -> None:
+        """See `Tap.close`."""
+        if self._open:
+            self._open = False
+            if self._users:
+                self._release()
+
+    def _release(self) -> None:
+        for layer in self._layers:
+            _release(self._context, layer)
+
+    def _count(self, rows: Sequence[int] | slice) -> int:
+        """Rows of the newest pass; reading where nothing was kept would end the process."""
+        context = self._context
+        if not (self._open and self._users) or context.passes <= self._since or context.closed:
+            raise EngineError("No pass has kept hidden states for this head yet.")
+        count = context.pass_rows
+        if isinstance(rows, slice):
+            known = 0 <= (rows.start or 0) <= (count if rows.stop is None else rows.stop) <= count
+        else:
+            known = all(0 <= row < count for row in rows)
+        if not known:
+            raise EngineError(f"The newest pass has {count} rows of hidden states, not {rows}.")
+        return count
+
+
+class LayerTap(_SwitchedTap):
     """The inputs of some layers; implements `localspec.target.Tap`.
 
     Args:
         context: the target's.
         layers: numbers of layers from 0, in the order in which a row holds them.
+        on: whether states are kept from the beginning; else from the first `resume` on.
 
     Raises:
         IncompatibleError: llama.cpp does not hand out states of this architecture, or of such a layer.
     """
 
-    def __init__(self, context: LlamaContext, layers: Sequence[int]) -> None:
+    def __init__(self, context: LlamaContext, layers: Sequence[int], *, on: bool = True) -> None:
         model = context.model
         highest = highest_tap(model.architecture, model.layers)
         if highest is None:
@@ -47,12 +100,8 @@ class LayerTap:
                 f"This head reads the layers {', '.join(map(str, layers)) or 'none'} of its target, and this "
                 f"target has them up to {highest}; it was made for another model."
             )
-        self._context, self._layers = context, tuple(layers)
         self._layer_width: int = lib().llama_model_n_embd(model.handle)
-        self._since = context.passes
-        self._open = True
-        for layer in self._layers:
-            _want(context, layer)
+        super().__init__(context, layers, on=on)
 
     @property
     def width(self) -> int:
@@ -61,7 +110,7 @@ class LayerTap:
 
     def rows(self, rows: Sequence[int] | slice) -> NDArray[np.float32]:
         """See `Tap.rows`."""
-        count = _check(self._context, rows, self._since, self._open)
+        count = self._count(rows)
         handle, width = self._context.handle, self._layer_width
         size = len(range(count)[rows]) if isinstance(rows, slice) else len(rows)
         taken = np.empty((size, self.width), np.float32)
@@ -79,27 +128,22 @@ class LayerTap:
                     part[to] = states[row]
         return taken
 
-    def close(self) -> None:
-        """See `Tap.close`."""
-        if self._open:
-            self._open = False
-            for layer in self._layers:
-                _release(self._context, layer)
 
+class FinalTap(_SwitchedTap):
+    """The states after the last layer, that a model's own prediction layers (MTP) go on from; a `Tap`.
 
-class FinalTap:
-    """The states after the last layer, that a model's own prediction layers (MTP) go on from; a `Tap`."""
+    Args:
+        context: the target's.
+        on: whether states are kept from the beginning; else from the first `resume` on.
+    """
 
-    def __init__(self, context: LlamaContext) -> None:
-        self._context = context
+    def __init__(self, context: LlamaContext, *, on: bool = True) -> None:
         self.width: int = lib().llama_model_n_embd_out(context.model.handle)
-        self._since = context.passes
-        self._open = True
-        _want(context, _FINAL)
+        super().__init__(context, (_FINAL,), on=on)
 
     def rows(self, rows: Sequence[int] | slice) -> NDArray[np.float32]:
         """See `Tap.rows`."""
-        count = _check(self._context, rows, self._since, self._open)
+        count = self._count(rows)
         pointer = ext().get_nextn(self._context.handle)
         if not pointer:
             raise EngineError("llama.cpp has kept no final hidden states of this model.")
@@ -108,26 +152,6 @@ class FinalTap:
             return states[rows].copy()
         chosen: NDArray[np.float32] = states[list(rows)]
         return chosen
-
-    def close(self) -> None:
-        """See `Tap.close`."""
-        if self._open:
-            self._open = False
-            _release(self._context, _FINAL)
-
-
-def _check(context: LlamaContext, rows: Sequence[int] | slice, since: int, is_open: bool) -> int:
-    """Rows of the newest pass; reading where nothing was kept would end the process."""
-    if not is_open or context.passes <= since or context.closed:
-        raise EngineError("No pass has kept hidden states for this head yet.")
-    count = context.pass_rows
-    if isinstance(rows, slice):
-        known = 0 <= (rows.start or 0) <= (count if rows.stop is None else rows.stop) <= count
-    else:
-        known = all(0 <= row < count for row in rows)
-    if not known:
-        raise EngineError(f"The newest pass has {count} rows of hidden states, not {rows}.")
-    return count
 
 
 def _want(context: LlamaContext, layer: int) -> None:

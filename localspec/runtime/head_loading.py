@@ -137,9 +137,9 @@ def load_head(
         undo.callback(head.close)
         tap: Tap
         if facts.kind == "mtp":
-            tap = FinalTap(target.context)
+            tap = FinalTap(target.context, on=False)
         else:
-            tap = LayerTap(target.context, facts.target_layers)
+            tap = LayerTap(target.context, facts.target_layers, on=False)
         undo.callback(tap.close)
         said = [one for one in (head_note(facts, header, target_header), note) if one]
         return LoadedHead(

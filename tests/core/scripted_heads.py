@@ -42,15 +42,28 @@ class TappedModel(ScriptedModel):
 
 
 class ScriptedTap:
-    """The states of a `TappedModel`; counts the rows that were copied."""
+    """The states of a `TappedModel` while they are wanted; counts the rows that were copied."""
 
     width = 2
 
     def __init__(self, model: TappedModel) -> None:
         self._model = model
-        self.copied = 0
+        self.copied = self.users = 0
+        self._void: States | None = None
+
+    def resume(self) -> None:
+        self.users += 1
+        if self.users == 1:
+            self._void = self._model.states
+
+    def pause(self) -> None:
+        self.users -= 1
+        assert self.users >= 0
 
     def rows(self, rows: Sequence[int] | slice) -> States:
+        # Those of a pass that was made before they were wanted are not there.
+        assert self.users > 0
+        assert self._model.states is not self._void
         found = self._model.states[rows if isinstance(rows, slice) else list(rows)].copy()
         self.copied += len(found)
         return found

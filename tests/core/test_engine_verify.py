@@ -49,7 +49,7 @@ def test_every_rule_that_can_judge_ngrams_does_so(answer):
     for rule in VERIFIERS:
         if rule == "adasd":
             continue
-        engine, reply, steps = answer(verify=rule)
+        engine, reply, steps = answer(verify=rule, draft=DraftOptions("ngram", 4, policy="fixed"))
         said[rule] = reply.token_ids
         assert (engine._verify, type(engine.session.verifier)) == (rule, VERIFIERS[rule])
         assert sum(step.accepted for step in steps) > 0

@@ -101,12 +101,15 @@ def test_a_prompt_is_fed_where_it_is_read_and_what_no_draft_was_wanted_after_is_
     copied = drafter._tap.copied
     say(session, 10)
     assert drafter._tap.copied == copied
+    # Nor does the target keep them.
+    assert drafter._tap.users == 0
     # Once drafts are wanted it waits for some states, and goes on from these.
     session.controller = FixedLength(3)
     say(session, 14)
     assert drafter.drafts == 0
     say(session, 8)
     assert drafter.drafts > 0
+    assert drafter._tap.users == 1
     assert 300 < drafter.cells.start < len(session.tokens)
     # What it has left out is no reason for the target to read it again.
     passes = len(model.passes)
@@ -152,6 +155,24 @@ def test_for_a_draft_that_is_looked_at_the_newest_states_do(kind: type[Plainly])
 
 
 @KINDS
+def test_a_text_that_is_read_from_its_beginning_wakes_it(kind: type[Plainly]) -> None:
+    _, drafter, session = made(kind)
+    session.controller = Off()
+    session.prefill([5, 6, 7])
+    say(session, 100)
+    assert drafter._tap.users == 0
+    # Going on with the same text it sleeps on.
+    session.prefill([*session.tokens, 9])
+    assert drafter._tap.users == 0
+    session.prefill([9, 5, 6, 7])
+    session.controller = FixedLength(3)
+    say(session, 4)
+    assert drafter.drafts > 0
+    assert (drafter._first, drafter.cells.start) == (0, drafter._shift)
+    assert not drafter._skipped
+
+
+@KINDS
 def test_a_drafter_that_comes_in_the_middle_begins_there(kind: type[Plainly]) -> None:
     model, drafter, session = made(kind)
     session.drafter = NoDrafter()
@@ -191,7 +212,9 @@ def test_closed_it_has_forgotten_the_text_and_can_begin_another(kind: type[Plain
     _, drafter, session = made(kind)
     session.prefill([5, 6, 7, 8] * 5)
     say(session, 10)
+    assert drafter._tap.users == 1
     drafter.close()
+    assert drafter._tap.users == 0
     assert drafter.cells.length == 0
     assert drafter.holds(session.tokens) == 0
     session.prefill([5, 6, 7, 8] * 6)
@@ -216,6 +239,7 @@ def test_a_prompt_that_parts_from_the_text_is_read_from_where_a_pair_holds(kind:
 @KINDS
 def test_another_text_leaves_nothing_of_the_first(kind: type[Plainly]) -> None:
     model, drafter, _ = made(kind)
+    assert drafter.holds([5, 6, 7, 8]) == 0
     model.decode([5, 6, 7, 8], "none")
     drafter.observe(0, [5, 6, 7, 8])
     drafter.begin([5, 6, 7, 8, 9])
@@ -231,6 +255,7 @@ def test_what_is_read_otherwise_from_a_place_on_does_not_mix_with_what_stood_the
     kind: type[Plainly],
 ) -> None:
     model, drafter, _ = made(kind)
+    assert drafter.holds([5, 6, 7, 8]) == 0
     model.decode([5, 6, 7, 8], "none")
     drafter.observe(0, [5, 6, 7, 8])
     drafter.begin([5, 6, 7, 8, 9])

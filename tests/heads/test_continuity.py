@@ -124,6 +124,12 @@ class CountingTap:
         self.reads[self._context.passes] += 1
         return taken
 
+    def resume(self) -> None:
+        self.inner.resume()
+
+    def pause(self) -> None:
+        self.inner.pause()
+
     def close(self) -> None:
         self.inner.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -109,6 +110,35 @@ def test_one_made_later_reads_from_the_next_pass_on(context: LlamaContext) -> No
         tap.rows([0])
     context.decode(TOKENS[8:], "none")
     assert tap.rows(slice(None)).shape == (32, WIDTH)
+
+
+def test_states_are_kept_while_somebody_wants_them(context: LlamaContext) -> None:
+    tap = LayerTap(context, (1, 2), on=False)
+    assert not features._kept.get(context, Counter()).total()
+    context.decode(TOKENS[:8], "none")
+    with pytest.raises(EngineError, match="No pass"):
+        tap.rows([0])
+    tap.resume()
+    tap.resume()
+    with pytest.raises(EngineError, match="No pass"):
+        tap.rows([0])
+    context.decode(TOKENS[8:16], "none")
+    wanted = tap.rows(slice(None))
+    tap.pause()
+    assert_array_equal(tap.rows(slice(None)), wanted)
+    tap.pause()
+    assert not features._kept[context].total()
+    with pytest.raises(EngineError, match="No pass"):
+        tap.rows([0])
+    context.keep(8)
+    context.decode(TOKENS[8:16], "none")
+    tap.resume()
+    context.keep(8)
+    context.decode(TOKENS[8:16], "none")
+    assert_allclose(tap.rows(slice(None)), wanted, atol=1e-5)
+    tap.close()
+    tap.pause()
+    assert not features._kept[context].total()
 
 
 @pytest.mark.parametrize("outputs", ["all", "none"])
