@@ -59,7 +59,7 @@ class Account:
         """A draft that was only looked at would have gained so many passes, or lost them."""
         self.book(min(gained, max(_PROOF - self.passes, 0.0)))
 
-    def recover(self) -> None:
-        """A step went by: what was lost comes back slowly, up to what was given at first."""
+    def recover(self, steps: int) -> None:
+        """Some steps went by: what was lost comes back slowly, up to what was given at first."""
         if self.passes < START:
-            self.passes = min(self.passes + _RECOVERY, START)
+            self.passes = min(self.passes + steps * _RECOVERY, START)

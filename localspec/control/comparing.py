@@ -70,6 +70,11 @@ class Comparison:
         self._pending.append(_Pending(position, draft, length, verified))
 
     @property
+    def pending(self) -> bool:
+        """Whether some draft is neither wrong nor at its end."""
+        return bool(self._pending)
+
+    @property
     def hopeful(self) -> bool:
         """Whether a draft is coming true just now, be it verified or not."""
         return any(one.right >= _HOPEFUL for one in self._pending)

@@ -42,8 +42,13 @@ _LOOK = 2
 """Tokens of a draft model's drafts that are not expected to pay."""
 _HEAD_START = 4
 """Steps of a reply before one is made that is not: a reply that copies shows by then that it does."""
+_REST = 3
+"""Steps for which nothing is asked once nothing is due: to find that out takes half a per cent of a pass."""
+_SHORT_S = 0.02
+"""Seconds of a pass from which on that does not matter."""
 _FOLLOW = 0.2
 """Weight of the newest draft in the time that drafting takes."""
+_NOTHING = Budget(0)
 _NEW_TURN = 0.5
 """Weight of what was learnt of acceptance before, in a new reply."""
 
@@ -104,6 +109,8 @@ class CostController:
         self._models: dict[str, DraftPasses] = {}
         self._drafting: DraftPasses | None = None
         self._passes = self._steps = 0
+        # Steps until something is asked again, and those that `update` has not seen to.
+        self._resting = self._waited = 0
         self._looking = self._trying = False
         self._checked_at: int | None = None
         self._hopeful = True
@@ -114,7 +121,7 @@ class CostController:
     def begin(self) -> None:
         """A new reply: drafts of the one before are no longer judged, and its acceptance counts less."""
         self._comparison.clear()
-        self._steps = 0
+        self._steps = self._resting = 0
         self.estimates.soften(_NEW_TURN)
 
     @property
@@ -134,14 +141,19 @@ class CostController:
 
     def budget(self, tokens: Sequence[int]) -> Budget:
         """As much as may be useful; nothing while looking at drafts costs more than it may."""
-        self._comparison.settle(tokens)
         self._position = len(tokens)
+        if self._resting:
+            self._resting -= 1
+            return _NOTHING
+        self._comparison.settle(tokens)
         self._proposed = False
         self._drafting, self._passes, self._looking, self._trying = None, 0, False, False
         looked = self._looks.due or self._comparison.hopeful
         self._earned = self._account.earned
         if not self._earned and not looked and not self._any_model_asked():
-            return Budget(0)
+            if not self._comparison.pending and self.cost(1) < _SHORT_S:
+                self._resting = _REST
+            return _NOTHING
         self._proposed = True
         return self._budget
 
@@ -222,6 +234,10 @@ class CostController:
 
     def update(self, stats: StepStats) -> None:
         """Learn what the step cost."""
+        self._waited += 1
+        if self._resting:
+            return
+        steps, self._waited = self._waited, 0
         moved = self.cost.moving(stats.drafted + 1)
         self.cost.observe(stats.drafted + 1, stats.verify_ns * 1e-9)
         one = self.cost(1)
@@ -251,12 +267,12 @@ class CostController:
                 looked = spent / one
                 if self._models and not self._found:
                     looked = max(looked, _LEAST_LOOK)
-        self._account.recover()
-        self._steps += 1
-        self._looks.step(looked)
-        self._model_looks.step(model_looked)
+        self._account.recover(steps)
+        self._steps += steps
+        self._looks.step(looked, steps)
+        self._model_looks.step(model_looked, steps)
         for model in self._models.values():
-            model.step()
+            model.step(steps)
 
     # --- inner steps
 

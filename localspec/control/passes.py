@@ -80,9 +80,9 @@ class DraftPasses:
         """A draft token was compared with what was said."""
         (self._first if first else self._later).learn(right=right)
 
-    def step(self) -> None:
-        """A step went by."""
-        self.trial = min(self.trial + _MORE, _TRIAL)
+    def step(self, steps: int) -> None:
+        """Some steps went by."""
+        self.trial = min(self.trial + steps * _MORE, _TRIAL)
 
     def took(self, seconds: float, passes: int) -> None:
         """So many passes took so long."""

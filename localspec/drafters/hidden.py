@@ -19,7 +19,7 @@ _BACKLOG = 256
 """States that wait at most: fed in passes over many of them, they cost least."""
 _GLANCE = 16
 """States that are fed for a draft which may come to nothing: each costs a good part of a draft token."""
-_PATIENCE = 16
+_PATIENCE = 8
 """Steps without a draft being wanted after which states are no longer copied."""
 
 
@@ -94,7 +94,7 @@ class HiddenDrafter(ABC):
         """See `Drafter.begin`."""
         self._forget_from(_shared(self._tokens, tokens))
         self._tokens = list(tokens)
-        self._idle = 0
+        self._idle = -_GLANCE if self._skipped else 0
         if not self._asleep:
             self._listen(on=True)
         self._cut(len(tokens) - 1)
@@ -171,7 +171,8 @@ class HiddenDrafter(ABC):
         """
         if self._asleep:
             if budget.advice is None or budget.advice.wants(self.name):
-                self._asleep, self._idle = False, 0
+                # It takes some states before there can be a draft.
+                self._asleep, self._idle = False, -_GLANCE
                 self._listen(on=True)
             return False
         if not self._first < len(tokens) - 1 == self._known:

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.drafters.base import Needs
-from localspec.drafters.suffix_votes import LOCAL, REMEMBERED, Ballot, grown
+from localspec.drafters.suffix_few import MOST, FewVotes, local_votes, remembered_votes
+from localspec.drafters.suffix_votes import (
+    LOCAL,
+    MOST_RECENT_FIRST,
+    REMEMBERED,
+    SATURATED,
+    Ballot,
+    grown,
+)
 from localspec.memory.index import MEMORY_ORDERS, ORDERS, Places, TextIndex, Tokens
 from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
 
@@ -32,11 +40,6 @@ REACH = 32
 
 FLOOR = 0.05
 """A token that survives less often than this is not proposed."""
-
-_MOST_RECENT_FIRST = 0.97
-"""Weight of a place relative to the next newer one."""
-_SATURATED = 16
-"""Tokens of a match beyond which a longer one says no more about what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +86,14 @@ class SuffixDrafter:
         if len(self._text) <= min(ORDERS):
             return EMPTY_DRAFT
         tail = self._text.tokens[-REACH:]
-        ballots = [
-            ballot
-            for ballot in (self._local(tail, budget.tokens), self._remembered(tail, budget.tokens))
-            if ballot is not None
-        ]
+        tree = budget.leaves > 1
+        found = (source(tail, budget.tokens, tree=tree) for source in (self._local, self._remembered))
+        ballots = [ballot for ballot in found if ballot is not None]
         if not ballots:
             return EMPTY_DRAFT
         # The first of equals: the present text.
         best = max(ballots, key=lambda ballot: ballot.score)
-        if budget.leaves > 1:
+        if tree and isinstance(best, Ballot):
             return grown(best, budget, FLOOR)
         return best.chain(FLOOR)
 
@@ -115,8 +116,14 @@ class SuffixDrafter:
 
     # --- sources
 
-    def _local(self, tail: Tokens, count: int) -> Ballot | None:
+    def _local(self, tail: Tokens, count: int, *, tree: bool) -> Ballot | FewVotes | None:
         text = self._text
+        few = text.newest(min(ORDERS), MOST + 1)
+        if not few:
+            return None
+        if len(few) <= MOST and not tree:
+            # Those of longer matches are among them.
+            return local_votes(text.tokens, few, tail.tolist(), count, self.name)
         places = [text.places(order, PLACES) for order in ORDERS]
         found = _compared(text.tokens, tail, places, min(ORDERS))
         if found is None:
@@ -137,12 +144,16 @@ class SuffixDrafter:
             source=self.name,
         )
 
-    def _remembered(self, tail: Tokens, count: int) -> Ballot | None:
+    def _remembered(self, tail: Tokens, count: int, *, tree: bool) -> Ballot | FewVotes | None:
         if self._memory is None or not len(self._memory.index):
             return None
         index = self._memory.index
         trailing = tail[-max(MEMORY_ORDERS) :].tolist()
         places = [index.places(trailing, order, PLACES) for order in MEMORY_ORDERS]
+        source = f"{self.name}-memory"
+        if len(places) == 1 and len(places[0]) <= MOST and not tree:
+            known, least = places[0].tolist(), min(MEMORY_ORDERS)
+            return remembered_votes(index.tokens, known, tail.tolist(), count, source, least)
         found = _compared(index.tokens, tail, places, min(MEMORY_ORDERS))
         if found is None:
             return None
@@ -158,7 +169,7 @@ class SuffixDrafter:
             weights=found.weights,
             leader=_leader(continuations[:, 0], found.weights),
             reliability=REMEMBERED,
-            source=f"{self.name}-memory",
+            source=source,
         )
 
 
@@ -177,8 +188,8 @@ def _compared(tokens: Tokens, tail: Tokens, places: Sequence[Places], least: int
         united, lengths = united[real], lengths[real]
         if not len(united):
             return None
-    known = np.minimum(lengths, _SATURATED)
-    weights = np.exp2(known - known.max()) * _MOST_RECENT_FIRST ** np.arange(len(united))
+    known = np.minimum(lengths, SATURATED)
+    weights = np.exp2(known - known.max()) * MOST_RECENT_FIRST ** np.arange(len(united))
     return _Found(united, lengths, weights)
 
 

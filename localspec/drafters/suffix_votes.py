@@ -12,8 +12,12 @@ from localspec.memory.index import Places, Tokens
 from localspec.trees import best_first
 from localspec.types import EMPTY_DRAFT, Budget, Draft
 
-_CERTAIN = 0.98
+CERTAIN = 0.98
 """A share of votes counts as at most this, and at least as what is left: few votes are no proof."""
+MOST_RECENT_FIRST = 0.97
+"""Weight of a place relative to the next newer one."""
+SATURATED = 16
+"""Tokens of a match beyond which a longer one says no more about what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Reliability:
     def _odds(
         weights: tuple[float, float, float], lengths: NDArray[np.float64], shares: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        known = np.clip(shares, 1 - _CERTAIN, _CERTAIN)
+        known = np.clip(shares, 1 - CERTAIN, CERTAIN)
         return weights[0] + weights[1] * np.log2(lengths) + weights[2] * np.log(known / (1 - known))
 
 

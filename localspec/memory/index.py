@@ -110,12 +110,16 @@ class TextIndex:
         for order in ORDERS:
             self._keys[order] = _key(self._tokens[max(self._size - order, 0) : self._size].tolist())
 
-    def places(self, order: int, limit: int) -> Places:
+    def newest(self, order: int, limit: int) -> list[int]:
         """Places after the text's own last `order` tokens, the newest first, at most `limit`."""
         if self._size <= order:
-            return _NOWHERE
+            return []
         there = self._places[order].get(self._keys[order])
-        return np.array(there[: -limit - 1 : -1], np.int64) if there else _NOWHERE
+        return there[: -limit - 1 : -1] if there else []
+
+    def places(self, order: int, limit: int) -> Places:
+        """The same as an array."""
+        return np.array(self.newest(order, limit), np.int64)
 
 
 class TokenIndex:

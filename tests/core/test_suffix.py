@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.drafters import suffix as suffix_module
 from localspec.drafters.suffix import FLOOR, PLACES, REACH, SuffixDrafter
 from localspec.drafters.suffix_votes import LOCAL, REMEMBERED, Reliability
 from localspec.memory import index as index_module
@@ -409,3 +410,20 @@ def test_closed_it_knows_nothing_of_the_text():
     assert len(drafter.propose([], Budget(2)))
     drafter.close()
     assert drafter.propose([], Budget(2)) == Draft()
+
+
+@given(
+    text=st.lists(st.integers(0, 4), min_size=3, max_size=40),
+    documents=documents_of,
+    count=st.integers(1, 12),
+)
+def test_few_places_vote_as_many_do(text, documents, count):
+    drafts = []
+    for most in (0, 6, 100):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(suffix_module, "MOST", most)
+            drafts.append(drafted(text, Budget(count), index_of(documents)))
+    for draft in drafts[1:]:
+        assert (draft.tokens, draft.source) == (drafts[0].tokens, drafts[0].source)
+        assert draft.match_length == drafts[0].match_length
+        assert draft.confidence == pytest.approx(drafts[0].confidence, rel=1e-9)
