@@ -19,7 +19,7 @@ _BACKLOG = 256
 """States that wait at most: fed in passes over many of them, they cost least."""
 _GLANCE = 16
 """States that are fed for a draft which may come to nothing: each costs a good part of a draft token."""
-_PATIENCE = 8
+_PATIENCE = 12
 """Steps without a draft being wanted after which states are no longer copied."""
 
 
