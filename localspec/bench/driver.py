@@ -87,6 +87,8 @@ class Driver:
         self._pass_ms = dict(pass_ms or {})
         self._models = models
         self._files = dict(files or {})
+        # What drafting takes is the machine's, like T(n): it is not found out anew for every reply.
+        self._drafting: dict[str, float] = {}
         self._energy = EnergyMeter()
         self._read: tuple[tuple[int, ...], float] | None = None
         self._width = context.max_batch
@@ -206,6 +208,7 @@ class Driver:
             return FixedLength(configuration.length, leaves=configuration.leaves)
         policy = configuration.policy or DEFAULT_POLICY
         cost = LiveCost(CostCurve(self._pass_ms), self._pass_ms.get(1, 0.0) * 1e-3)
+        cost.drafting = self._drafting
         return make_controller(
             policy,
             cost,

@@ -47,6 +47,8 @@ class PassCosts:
         curve = self._curve()
         self._in_seconds = curve is not None
         self.live = LiveCost(curve or likely, curve(1) if curve else None)
+        if store:
+            self.live.drafting = store.drafting
 
     def at(self, length: int) -> None:
         """A reply begins after `length` tokens."""

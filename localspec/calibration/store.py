@@ -47,10 +47,14 @@ class CurveStore:
     Args:
         folder: of all such files; made when first needed.
         key: everything that times depend on.
+
+    Attributes:
+        drafting: seconds of a pass of drafters that make their own, by source; read and written with it.
     """
 
     def __init__(self, folder: Path, key: Key) -> None:
         self._key = dict(key)
+        self.drafting: dict[str, float] = {}
         canonical = json.dumps(self._key, sort_keys=True, ensure_ascii=True)
         self.path = folder / f"{hashlib.sha256(canonical.encode()).hexdigest()[:32]}.json"
 
@@ -76,6 +80,7 @@ class CurveStore:
             "version": _VERSION,
             "key": self._key,
             "buckets": {str(bucket): asdict(one) for bucket, one in sorted(buckets.items())},
+            "drafting": dict(sorted(self.drafting.items())),
         }
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         try:
@@ -88,7 +93,13 @@ class CurveStore:
     def _checked(self, data: Any) -> dict[int, Measured]:
         if data["version"] != _VERSION or data["key"] != self._key:
             raise ValueError("of another version, or of something else")
-        return {int(bucket): _measured(one) for bucket, one in data["buckets"].items()}
+        buckets = {int(bucket): _measured(one) for bucket, one in data["buckets"].items()}
+        # Files of before have none.
+        drafting = dict(data.get("drafting", {}))
+        if not all(isinstance(each, float) and 0 < each <= _SLOWEST_S for each in drafting.values()):
+            raise ValueError("with times that cannot be")
+        self.drafting = drafting
+        return buckets
 
 
 def _measured(data: Any) -> Measured:

@@ -248,7 +248,7 @@ class CostController:
         if self._drafting is not None:
             # Those before it in a cascade were asked too; what they take is known about.
             own = spent - min(self._draft_s, spent / 2)
-            self._drafting.took(own, self._passes)
+            self.cost.drafting[self._drafting.nothing.source] = self._drafting.took(own, self._passes)
             if self._looking:
                 # It has to read what was said meanwhile: its next look costs more than this one did.
                 model_looked = _AFTER_PAUSE * own / one
@@ -284,7 +284,10 @@ class CostController:
     def _model(self, source: str) -> DraftPasses:
         model = self._models.get(source)
         if model is None:
-            model = self._models[source] = DraftPasses(source)
+            model = self._models[source] = DraftPasses(source, self.cost.drafting.get(source))
+            if model.seconds is not None and not model.may_pay(self._costs_ahead(), _HOPE):
+                # What will hardly pay is not looked at first of all.
+                self._model_looks.step(_AFTER_PAUSE * _LOOK * model.seconds / self.cost(1), 0)
         return model
 
     def _costs_ahead(self) -> list[float]:

@@ -42,6 +42,9 @@ class LiveCost:
     Args:
         curve: T(n) as measured; its unit does not matter.
         one: seconds of a pass over one token, where they are known.
+
+    Attributes:
+        drafting: seconds of a pass of drafters that make passes of their own, by source, as last seen.
     """
 
     def __init__(self, curve: CostCurve, one: float | None = None) -> None:
@@ -50,6 +53,7 @@ class LiveCost:
         self._last: int | None = None
         # Passes over one token against what was expected: after another width, and after their own.
         self._moved, self._stayed = _Deviation(), _Deviation()
+        self.drafting: dict[str, float] = {}
         self.use(curve, one)
 
     def use(self, curve: CostCurve, one: float | None = None) -> None:

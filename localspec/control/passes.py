@@ -50,17 +50,18 @@ class DraftPasses:
 
     Args:
         source: its name.
+        seconds: of one of its passes, where that is known.
 
     Attributes:
         nothing: a draft of its without tokens.
-        seconds: of one of its passes; None before the first draft.
+        seconds: of one of its passes; None while that is not known.
         whole: whether one pass makes a whole draft, not one token of it.
         trial: passes of the target over one token that it may still take to become known.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, seconds: float | None = None) -> None:
         self.nothing = Draft(source=source)
-        self.seconds: float | None = None
+        self.seconds = seconds
         self.whole = False
         self.trial = _TRIAL
         self._first = _Chance()
@@ -84,12 +85,12 @@ class DraftPasses:
         """Some steps went by."""
         self.trial = min(self.trial + steps * _MORE, _TRIAL)
 
-    def took(self, seconds: float, passes: int) -> None:
-        """So many passes took so long."""
+    def took(self, seconds: float, passes: int) -> float:
+        """So many passes took so long; returns the seconds that one is taken to last now."""
         each = seconds / passes
-        if self.seconds is None:
-            self.seconds = each
-        self.seconds += _FOLLOW * (min(each, _OUTLIER * self.seconds) - self.seconds)
+        before = each if self.seconds is None else self.seconds
+        self.seconds = before + _FOLLOW * (min(each, _OUTLIER * before) - before)
+        return self.seconds
 
     def best_ahead(
         self, draft: Draft, survival: Sequence[float], costs: Sequence[float], most: float

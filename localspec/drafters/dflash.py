@@ -52,8 +52,9 @@ class DFlashDrafter(HiddenDrafter):
         if most < 1 or not self._ready(tokens, budget):
             return EMPTY_DRAFT
         # One pass makes all of the draft, so there is one question: whether to make it.
-        if budget.advice is not None and not budget.advice.block(self.name):
-            return EMPTY_DRAFT
+        advice = budget.advice
+        if advice is not None and not advice.block(self.name):
+            return self._refused(advice)
         self._glance(budget)
         self._catch_up()
         self._drafting()

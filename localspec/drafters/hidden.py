@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from localspec.drafters.base import Needs
 from localspec.drafters.proof import Proof
 from localspec.target import HeadContext, Tap
-from localspec.types import Budget, Draft, Drawing, Outcome, Rows
+from localspec.types import EMPTY_DRAFT, Advice, Budget, Draft, Drawing, Outcome, Rows
 
 States = NDArray[np.float32]
 
@@ -21,6 +21,9 @@ _GLANCE = 16
 """States that are fed for a draft which may come to nothing: each costs a good part of a draft token."""
 _PATIENCE = 12
 """Steps without a draft being wanted after which states are no longer copied."""
+
+_REFUSAL = 3
+"""Steps that one counts as in which a draft was refused."""
 
 
 class HiddenDrafter(ABC):
@@ -205,6 +208,12 @@ class HiddenDrafter(ABC):
     def _drafting(self) -> None:
         """From here on the head's cache holds a draft behind the text, which is dropped before it is fed."""
         self._ahead = True
+
+    def _refused(self, advice: Advice) -> Draft:
+        """No draft, since it was not agreed to: if none is wanted soon either, it may go to sleep sooner."""
+        if not advice.wants(self.name):
+            self._idle += _REFUSAL
+        return EMPTY_DRAFT
 
     def _glance(self, budget: Budget) -> None:
         """Leave out most of what waits if the draft that was just agreed to is only to learn from."""

@@ -29,7 +29,7 @@ class ChainDrafter(HiddenDrafter):
         if budget.tokens < 1 or not self._ready(tokens, budget):
             return EMPTY_DRAFT
         if advice is not None and not advice.more(Draft(source=self.name)):
-            return EMPTY_DRAFT
+            return self._refused(advice)
         self._glance(budget)
         self._catch_up(leave=min(_SEEDS, self._head.max_batch))
         if self._fed == self._known:

@@ -108,6 +108,23 @@ def test_what_does_not_pay_is_looked_at_rarely() -> None:
     assert controller.reason.startswith(("off", "paused"))
 
 
+def test_what_its_tokens_take_is_known_to_the_next_controller() -> None:
+    first, second = controlled("cpu-q4_1"), controlled("cpu-q4_1")
+    # A text of a few sentences: one that hardly pays is looked at once, to learn what it takes.
+    text = range(10, 138)
+    assert sum(step.draft_ns > 0 for step in run(first, 0.9, 1.5, "cpu-q4_1", text=text).steps) == 1
+    (seconds,) = first.cost.drafting.values()
+    assert seconds == pytest.approx(1.5 * first.cost(1), rel=0.05)
+    second.cost.drafting = first.cost.drafting
+    assert not any(step.draft_ns for step in run(second, 0.9, 1.5, "cpu-q4_1", text=text).steps)
+
+
+def test_nothing_is_tried_in_the_first_steps_of_a_reply() -> None:
+    found = run(controlled("gpu"), 0.95, 0.05, "gpu")
+    assert not any(step.draft_ns for step in found.steps[:4])
+    assert any(step.draft_ns for step in found.steps[4:6])
+
+
 def test_it_comes_back_when_drafts_come_true() -> None:
     class Turning(Paying):
         def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
