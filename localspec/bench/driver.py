@@ -92,6 +92,7 @@ class Driver:
         self._energy = EnergyMeter()
         self._read: tuple[tuple[int, ...], float] | None = None
         self._width = context.max_batch
+        self._anew = False
         self._session = Session(context, vocabulary, drafter=NoDrafter(), controller=Off(), clock=clock)
 
     def prefill(self, prompt: Sequence[int]) -> float:
@@ -219,11 +220,13 @@ class Driver:
     def run(self, reply: Reply, drafter: Drafter, controller: Controller, verifier: Verifier) -> Run:
         """One reply of these parts of a session.
 
-        A drafter that reads the target's states sees the prompt read again, in passes as wide as before.
+        A drafter that reads the target's states sees the prompt read again, in passes as wide as before; and
+        once there was one, all others do too, since the passes after that are slower for half a second.
         """
         session = self._session
         reader = feature_drafter(drafter)
-        begin_s = self._fill(reply.prompt, self._width, reader) if reader is not None else 0.0
+        self._anew = self._anew or reader is not None
+        begin_s = self._fill(reply.prompt, self._width, reader) if self._anew else 0.0
         session.drafter = drafter
         session.controller = controller
         session.verifier = verifier

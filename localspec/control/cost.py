@@ -73,7 +73,7 @@ class CostController:
 
     Every draft is compared with what was said, whether it was verified or not, so acceptance goes on being
     learnt while nothing is verified. What drafts gain and lose, in time, is booked, and no draft may lose
-    more than the account holds: it begins with two passes, and grows with what was gained. Where it is empty,
+    more than the account holds: it begins with one pass, and grows with what was gained. Where it is empty,
     speculation pauses until drafts that were only looked at would have filled it. So the loss against plain
     decoding is bounded, whatever the text.
 
