@@ -124,6 +124,9 @@ class Drafting:
             LocalspecError: as for the constructor and for `attach`; all is as before then.
         """
         self.drafter = self._make(options)
+        if _files(options) != _files(self.options):
+            # Another file may go by the name of one before.
+            self._cost.drafting.clear()
         self.options = options
         self._enabled = True
         self._controller = None
@@ -139,6 +142,11 @@ class Drafting:
         if self._controller is None:
             self._controller = self._made_controller(self.options, self._estimates)
         return self._controller
+
+    def begin(self) -> None:
+        """A new reply begins, whether drafts are on or not."""
+        if self._controller is not None:
+            self._controller.begin()
 
     def take_problem(self) -> str | None:
         """What ended the drafter, the first time it is asked after that; `controller` is another one then."""
@@ -220,3 +228,8 @@ class Drafting:
             leaves=min(options.leaves, self._context.max_leaves),
             estimates=estimates,
         )
+
+
+def _files(options: DraftOptions) -> tuple[object, ...]:
+    """What decides how long drafting takes."""
+    return (options.spec, options.files, options.companions, options.window, options.gpu_layers)

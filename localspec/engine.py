@@ -280,7 +280,10 @@ class Engine:
         # A rule may learn while it judges: a new one each time, so that a reply depends on its seed alone.
         trial = request.trial
         self.session.verifier = make_verifier(self._verify if trial is None else trial.verify)
-        self.session.controller.begin()
+        if trial is None:
+            self._drafting.begin()
+        else:
+            self.session.controller.begin()
         work.reason = self.session.controller.reason
         self._prefill(work)
         try:

@@ -138,7 +138,7 @@ class Session:
             shared += 1
         reader = feature_drafter(self.drafter)
         if reader is not None:
-            shared = min(shared, reader.holds(wanted))
+            shared = min(shared, reader.holds(wanted, self.controller))
         if shared == held:
             return shared
         try:
@@ -155,6 +155,11 @@ class Session:
         self.drafter = drafter
         if self.tokens:
             drafter.begin(self.tokens)
+            return
+        reader = feature_drafter(drafter)
+        if reader is not None:
+            # A prompt may be about to be read.
+            reader.holds((), self.controller)
 
     # --- reply -------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from localspec.sampling import Sampler
 from localspec.session import Session, StopRules
 from localspec.target import TargetContext, Vocabulary
 from localspec.testing import TranscriptVerifier
-from localspec.types import Draft, DraftOptions, Rows, SamplingParams, StepStats
+from localspec.types import Advice, Draft, DraftOptions, Rows, SamplingParams, StepStats
 from localspec.verify import CoupledVerifier, Verifier, make_verifier
 
 Watch = Callable[[Verifier], Verifier]
@@ -88,7 +88,7 @@ class Driver:
         self._models = models
         self._files = dict(files or {})
         # What drafting takes is the machine's, like T(n): it is not found out anew for every reply.
-        self._drafting: dict[str, float] = {}
+        self._drafting: dict[str, dict[str, float]] = {}
         self._energy = EnergyMeter()
         self._read: tuple[tuple[int, ...], float] | None = None
         self._width = context.max_batch
@@ -115,7 +115,13 @@ class Driver:
         self._fill(prompt, min(_READ_WIDTH, self.context.max_batch))
         self._read = None
 
-    def _fill(self, prompt: Sequence[int], width: int, reader: FeatureDrafter | None = None) -> float:
+    def _fill(
+        self,
+        prompt: Sequence[int],
+        width: int,
+        reader: FeatureDrafter | None = None,
+        advice: Advice | None = None,
+    ) -> float:
         """Read `prompt` into an empty cache; seconds that `reader` took to take in the target's states."""
         self.context.clear()
         self._session.tokens = []
@@ -123,7 +129,7 @@ class Driver:
         self._width = width
         taken = 0
         if reader is not None:
-            reader.holds(prompt[:-1])
+            reader.holds(prompt[:-1], advice)
         if len(prompt) < self.context.capacity:
             held = list(prompt[:-1])
             for start in range(0, len(held), width):
@@ -180,7 +186,7 @@ class Driver:
         Raises:
             UsageError: a policy without a T(n) to go by.
         """
-        # A new one for every reply: what a policy learns in one run must not help it in the next.
+        # A new one for every reply: what a policy learns of a text must not help it in the next run.
         controller = self.controller(configuration)
         own = drafter or self.drafter(configuration)
         if configuration.rates:
@@ -189,7 +195,8 @@ class Driver:
             verifier = _watched(self.verifier(reply, configuration), watch)
             return self.run(reply, own, controller, verifier)
         finally:
-            if drafter is None:
+            # A head would have states kept in the runs of others too.
+            if drafter is None or feature_drafter(drafter) is not None:
                 own.close()
 
     def drafter(self, configuration: Configuration, memory: Memory | None = None) -> Drafter:
@@ -209,7 +216,7 @@ class Driver:
             return FixedLength(configuration.length, leaves=configuration.leaves)
         policy = configuration.policy or DEFAULT_POLICY
         cost = LiveCost(CostCurve(self._pass_ms), self._pass_ms.get(1, 0.0) * 1e-3)
-        cost.drafting = self._drafting
+        cost.drafting = self._drafting.setdefault(configuration.draft, {})
         return make_controller(
             policy,
             cost,
@@ -226,7 +233,7 @@ class Driver:
         session = self._session
         reader = feature_drafter(drafter)
         self._anew = self._anew or reader is not None
-        begin_s = self._fill(reply.prompt, self._width, reader) if self._anew else 0.0
+        begin_s = self._fill(reply.prompt, self._width, reader, controller) if self._anew else 0.0
         session.drafter = drafter
         session.controller = controller
         session.verifier = verifier

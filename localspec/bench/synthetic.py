@@ -16,7 +16,7 @@ import numpy as np
 from localspec.drafters.base import Drafter, feature_drafter
 from localspec.errors import UsageError
 from localspec.sampling import Sampler
-from localspec.types import Budget, Draft, Outcome, Rows, Verdict, VerdictKind
+from localspec.types import Advice, Budget, Draft, Outcome, Rows, Verdict, VerdictKind
 
 
 def parse_rates(text: str, length: int) -> tuple[float, ...]:
@@ -98,9 +98,9 @@ class SyntheticDrafter:
         if self._reader is not None:
             self._reader.observe(start, tokens)
 
-    def holds(self, tokens: Sequence[int]) -> int:
+    def holds(self, tokens: Sequence[int], advice: Advice | None = None) -> int:
         """See `FeatureDrafter.holds`."""
-        return len(tokens) if self._reader is None else self._reader.holds(tokens)
+        return len(tokens) if self._reader is None else self._reader.holds(tokens, advice)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """`budget.tokens` tokens of the recorded text."""

@@ -95,10 +95,10 @@ class CurveStore:
             raise ValueError("of another version, or of something else")
         buckets = {int(bucket): _measured(one) for bucket, one in data["buckets"].items()}
         # Files of before have none.
-        drafting = dict(data.get("drafting", {}))
-        if not all(isinstance(each, float) and 0 < each <= _SLOWEST_S for each in drafting.values()):
-            raise ValueError("with times that cannot be")
-        self.drafting = drafting
+        drafting = data.get("drafting")
+        for source, each in drafting.items() if isinstance(drafting, dict) else ():
+            if isinstance(each, float) and 0 < each <= _SLOWEST_S:
+                self.drafting[source] = each
         return buckets
 
 

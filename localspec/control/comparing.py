@@ -94,7 +94,8 @@ class Comparison:
                 self._book(one, 0, one.length - one.right)
                 return False
             one.node = child
-            self._book(one, 1, min(one.length - one.right, 1))
+            # Of a tree the path that was said may lie beyond what counts.
+            self._book(one, int(child < one.length), min(one.length - one.right, 1))
             one.right += 1
         return one.position <= len(tokens) and one.right < len(draft)
 

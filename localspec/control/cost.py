@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from localspec.control.account import START, Account
 from localspec.control.comparing import Comparison
@@ -17,7 +16,7 @@ from localspec.control.estimates import AcceptanceEstimates
 from localspec.control.live_cost import LiveCost
 from localspec.control.looks import Looks
 from localspec.control.passes import DraftPasses
-from localspec.stats.theory import acceptance_for
+from localspec.control.plan import Plan
 from localspec.types import EMPTY_DRAFT, Budget, Draft, StepStats
 
 MARGIN = 1.1
@@ -42,6 +41,10 @@ _LOOK = 2
 """Tokens of a draft model's drafts that are not expected to pay."""
 _HEAD_START = 4
 """Steps of a reply before one is made that is not: a reply that copies shows by then that it does."""
+_OUTLIER = 3.0
+"""A cheap draft that took so many times its usual time read text besides, or the machine paused."""
+_LONGEST_LOOK = 1.0
+"""Passes that a look counts as at most."""
 _REST = 3
 """Steps for which nothing is asked once nothing is due: to find that out takes half a per cent of a pass."""
 _SHORT_S = 0.02
@@ -53,29 +56,14 @@ _NEW_TURN = 0.5
 """Weight of what was learnt of acceptance before, in a new reply."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The best length of a draft, the tokens that its pass is expected to emit, and how many would pay."""
-
-    length: int
-    expected: float
-    needed: float
-    settled: bool = False
-
-    @property
-    def pays(self) -> bool:
-        """Whether that is enough, or not for this controller to say."""
-        return self.settled or (self.length > 0 and self.expected > self.needed)
-
-
 class CostController:
     """Chooses before every step how much of a draft to verify.
 
     Every draft is compared with what was said, whether it was verified or not, so acceptance goes on being
     learnt while nothing is verified. What drafts gain and lose, in time, is booked, and no draft may lose
-    more than the account holds: it begins with one pass, and grows with what was gained. Where it is empty,
-    speculation pauses until drafts that were only looked at would have filled it. So the loss against plain
-    decoding is bounded, whatever the text.
+    much more than the account holds: it begins with one pass, and grows with what was gained. Where it is
+    empty, speculation pauses until drafts that were only looked at would have filled it. So the loss against
+    plain decoding is bounded, whatever the text.
 
     A draft model pays for every token: it is asked for one more only while that raises the expected tokens a
     second, and now and then for a single one where it does not, within the share of time for exploration.
@@ -97,7 +85,7 @@ class CostController:
     ) -> None:
         self.cost = cost
         self.estimates = AcceptanceEstimates() if estimates is None else estimates
-        self._plan: _Plan | None = None
+        self._plan: Plan | None = None
         self._budget = Budget(longest, leaves)
         self._account = Account()
         self._comparison = Comparison(cost, self.estimates, self._account, self._learn)
@@ -111,7 +99,7 @@ class CostController:
         self._passes = self._steps = 0
         # Steps until something is asked again, and those that `update` has not seen to.
         self._resting = self._waited = 0
-        self._looking = self._trying = False
+        self._looking = self._trying = self._mixed = False
         self._checked_at: int | None = None
         self._hopeful = True
         self._found = False
@@ -127,15 +115,16 @@ class CostController:
     @property
     def reason(self) -> str:
         """What it expects of the newest draft, and what that would have to be at least."""
+        plan = self._plan
         if self._account.empty:
             # What is expected of the newest draft is a reason only where it says the same.
-            hopeful = self._plan is not None and self._plan.pays
-            return f"paused: drafts did not pay lately{'' if hopeful else self._expectation()}"
+            told = "" if plan is None or plan.pays else plan.expectation
+            return f"paused: drafts did not pay lately{told}"
         if self._declined is not None:
             return f"off{self._price(self._declined)}"
-        if self._plan is None:
+        if plan is None:
             return "on, at the length that pays"
-        return f"{'on' if self._plan.pays else 'off'}{self._expectation()}"
+        return f"{'on' if plan.pays else 'off'}{plan.expectation}"
 
     # --- the step
 
@@ -147,11 +136,13 @@ class CostController:
             return _NOTHING
         self._comparison.settle(tokens)
         self._proposed = False
-        self._drafting, self._passes, self._looking, self._trying = None, 0, False, False
+        self._drafting, self._passes = None, 0
+        self._looking = self._trying = self._mixed = False
         looked = self._looks.due or self._comparison.hopeful
         self._earned = self._account.earned
         if not self._earned and not looked and not self._any_model_asked():
-            if not self._comparison.pending and self.cost(1) < _SHORT_S:
+            # What the way back from another width takes is learnt first.
+            if not self._comparison.pending and self.cost.width == 1 and self.cost(1) < _SHORT_S:
                 self._resting = _REST
             return _NOTHING
         self._proposed = True
@@ -160,6 +151,7 @@ class CostController:
     def more(self, draft: Draft) -> bool:
         """See `Advice.more`."""
         model, size = self._model(draft.source), len(draft)
+        before = (self._drafting, self._passes, self._looking, self._trying)
         if not size:
             self._looking, self._trying, self._passes = False, False, 0
         wanted = self._pays(model, draft)
@@ -171,14 +163,19 @@ class CostController:
             wanted = self._looking = True
         self._declined = None if wanted or size else model
         if wanted:
+            self._mixed = self._mixed or self._drafting not in (None, model)
             self._drafting = model
             self._passes += 1
+        elif not size:
+            # Another one may have drafted before: that is still to be paid for.
+            self._drafting, self._passes, self._looking, self._trying = before
         return wanted
 
     def block(self, source: str) -> bool:
         """See `Advice.block`."""
-        self._model(source).whole = True
-        return self.more(self._model(source).nothing)
+        model = self._model(source)
+        model.whole = True
+        return self.more(model.nothing)
 
     def wants(self, source: str) -> bool:
         """See `Advice.wants`."""
@@ -205,7 +202,7 @@ class CostController:
     def prospect(self, source: str) -> float:
         """See `Advice.prospect`; a model whose draft is to be looked at is given the chance to."""
         model = self._model(source)
-        if self._may_look and not self._wanted(model):
+        if self._may_look and not self._pays(model, model.nothing):
             return math.inf
         if model.seconds is None:
             return 0.0
@@ -214,6 +211,8 @@ class CostController:
     def trim(self, draft: Draft) -> Draft:
         """The beginning of `draft` that promises most tokens a second; empty where plain decoding does."""
         self._found = len(draft) > 0
+        if self._found:
+            self._declined = None
         if self._made is not None and self._made is not draft:
             self._comparison.add(self._position, self._made, 0, verified=False)
         self._made = None
@@ -223,7 +222,7 @@ class CostController:
         if draft.probs:
             # To choose among drawn tokens by what came of them would change the distribution they follow.
             self._comparison.add(self._position, draft, len(draft), verified=True)
-            self._plan = _Plan(len(draft), 1.0 + sum(survival), self._needed(len(draft)), settled=True)
+            self._plan = Plan(len(draft), 1.0 + sum(survival), self._needed(len(draft)), settled=True)
             return draft
         length, wanted = self._best(survival, self._account.stake(survival[0])), 0
         if not length:
@@ -248,23 +247,29 @@ class CostController:
         if self._drafting is not None:
             # Those before it in a cascade were asked too; what they take is known about.
             own = spent - min(self._draft_s, spent / 2)
-            self.cost.drafting[self._drafting.nothing.source] = self._drafting.took(own, self._passes)
+            if not self._mixed:
+                # Of two that drafted it is not known what each of them took.
+                self.cost.drafting[self._drafting.nothing.source] = self._drafting.took(own, self._passes)
             if self._looking:
                 # It has to read what was said meanwhile: its next look costs more than this one did.
                 model_looked = _AFTER_PAUSE * own / one
+                if stats.drafted and self._plan is not None and self._plan.settled:
+                    # Drawn tokens are verified even so.
+                    model_looked += max(self.cost(stats.drafted + 1) - one, 0.0) / one
             elif self._trying and not self._earned:
-                self._drafting.trial -= own / one
+                self._drafting.tried(own / one)
             else:
                 self._account.book(-own / one)
             spent -= own
         elif self._proposed:
-            self._draft_s += _FOLLOW * (spent - self._draft_s)
+            usual = self._draft_s or spent
+            self._draft_s += _FOLLOW * (min(spent, _OUTLIER * usual) - self._draft_s)
         if self._proposed:
             # Looks have their own share of the time, so that they do not keep others from drafting.
             if self._earned:
                 self._account.book(-spent / one)
             else:
-                looked = spent / one
+                looked = min(spent / one, _LONGEST_LOOK)
                 if self._models and not self._found:
                     looked = max(looked, _LEAST_LOOK)
         self._account.recover(steps)
@@ -285,9 +290,10 @@ class CostController:
         model = self._models.get(source)
         if model is None:
             model = self._models[source] = DraftPasses(source, self.cost.drafting.get(source))
-            if model.seconds is not None and not model.may_pay(self._costs_ahead(), _HOPE):
+            if model.seconds is not None and not model.may_pay(self._costs_ahead(), _HOPE, whole=True):
                 # What will hardly pay is not looked at first of all.
-                self._model_looks.step(_AFTER_PAUSE * _LOOK * model.seconds / self.cost(1), 0)
+                look = _AFTER_PAUSE * _LOOK * model.seconds / self.cost(1)
+                self._model_looks.step(min(look, _LONGEST_LOOK), 0)
         return model
 
     def _costs_ahead(self) -> list[float]:
@@ -339,7 +345,7 @@ class CostController:
             # No end of the search: sixteen tokens may cost less than nine.
             if cost <= most and expected / (draft_s + cost) > best_rate:
                 best, best_rate, promised = length, expected / (draft_s + cost), expected
-        self._plan = _Plan(best, promised, self._needed(best))
+        self._plan = Plan(best, promised, self._needed(best))
         return best if self._plan.pays else 0
 
     def _needed(self, length: int) -> float:
@@ -364,16 +370,6 @@ class CostController:
             return ""
         each = model.seconds / self.cost(1)
         return f", a draft token takes {each:.2f} passes: acceptance {100 * model.chance:.0f} % does not pay"
-
-    def _expectation(self) -> str:
-        """Acceptance as expected and at break-even, of the newest draft at its best length."""
-        plan = self._plan
-        if plan is None or not plan.length:
-            return ""
-        alpha, least = acceptance_for(plan.expected, plan.length), acceptance_for(plan.needed, plan.length)
-        even = "beyond 100 %" if least is None else f"{100 * least:.0f} %"
-        tokens = f"{plan.length} {'tokens' if plan.length > 1 else 'token'}"
-        return f", {tokens}: acceptance {100 * (alpha or 0.0):.0f} %, break-even {even}"
 
     def _learn(self, draft: Draft, node: int, child: int) -> None:
         """A node of a draft was right, and so was its `child`, or none of them."""

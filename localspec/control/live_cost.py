@@ -76,6 +76,11 @@ class LiveCost:
         return self._scale is not None
 
     @property
+    def width(self) -> int | None:
+        """Tokens of the newest pass that was taken in."""
+        return self._last
+
+    @property
     def height(self) -> float:
         """Seconds now for each unit of the curve; what makes T(1) the unit before the first pass."""
         return self._scale if self._scale is not None else 1.0 / self._curve(1)

@@ -89,6 +89,8 @@ class DraftPasses:
         """So many passes took so long; returns the seconds that one is taken to last now."""
         each = seconds / passes
         before = each if self.seconds is None else self.seconds
+        # One that has read text besides, or was on another device, is not believed for long.
+        before = min(before, max(_OUTLIER * each, before / 2))
         self.seconds = before + _FOLLOW * (min(each, _OUTLIER * before) - before)
         return self.seconds
 
@@ -125,17 +127,23 @@ class DraftPasses:
                 break
         return here, there
 
-    def may_pay(self, costs: Sequence[float], chance: float) -> bool:
+    def tried(self, passes: float) -> None:
+        """To become known it has taken so many passes of the target."""
+        self.trial = max(self.trial - passes, -_TRIAL)
+
+    def may_pay(self, costs: Sequence[float], chance: float, *, whole: bool = False) -> bool:
         """Whether some draft would be faster than none if every token were accepted with this `chance`.
 
         Args:
             costs: T(n) for n = 1 and on, in the unit of `seconds`.
             chance: of a token once all before it were accepted.
+            whole: whether one pass may make a whole draft, where that is not known yet.
         """
+        whole = whole or self.whole
         each, expected, reach = self.seconds or 0.0, 1.0, 1.0
         for length, cost in enumerate(costs[1 : _AHEAD + 1], start=1):
             reach *= chance
             expected += reach
-            if expected * costs[0] > each * (1 if self.whole else length) + cost:
+            if expected * costs[0] > each * (1 if whole else length) + cost:
                 return True
         return False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol, cast
 
-from localspec.types import Budget, Draft, Outcome
+from localspec.types import Advice, Budget, Draft, Outcome
 
 
 class Needs(Enum):
@@ -57,10 +57,11 @@ class FeatureDrafter(Drafter, Protocol):
     def observe(self, start: int, tokens: Sequence[int]) -> None:
         """The newest pass read `tokens`, which stand at `start` and on; what was known beyond is void."""
 
-    def holds(self, tokens: Sequence[int]) -> int:
+    def holds(self, tokens: Sequence[int], advice: Advice | None = None) -> int:
         """How many of the leading `tokens` need not pass through the target again for this drafter's sake.
 
-        Asked before a prompt is read: from then on the drafter has the states of every pass kept.
+        Asked before a prompt is read: from then on the drafter has the states of every pass kept, unless
+        there is `advice` that no draft of its is wanted.
         """
 
 

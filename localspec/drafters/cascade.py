@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from localspec.drafters.base import Drafter, Needs, feature_drafter
-from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
+from localspec.types import EMPTY_DRAFT, Advice, Budget, Draft, Outcome
 
 Follow = Callable[[Sequence[int], Budget], Draft]
 
@@ -46,9 +46,9 @@ class CascadeDrafter:
         for reader in self._readers:
             reader.observe(start, tokens)
 
-    def holds(self, tokens: Sequence[int]) -> int:
+    def holds(self, tokens: Sequence[int], advice: Advice | None = None) -> int:
         """See `FeatureDrafter.holds`."""
-        return min((reader.holds(tokens) for reader in self._readers), default=len(tokens))
+        return min((reader.holds(tokens, advice) for reader in self._readers), default=len(tokens))
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """See `Drafter.propose`."""

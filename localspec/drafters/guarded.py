@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from localspec.drafters.base import Drafter, feature_drafter
 from localspec.errors import IncompatibleError, LocalspecError
-from localspec.types import EMPTY_DRAFT, Budget, Draft, Outcome
+from localspec.types import EMPTY_DRAFT, Advice, Budget, Draft, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +44,17 @@ class GuardedDrafter:
         if reader is not None:
             self._guard(lambda: reader.observe(start, tokens))
 
-    def holds(self, tokens: Sequence[int]) -> int:
-        """See `FeatureDrafter.holds`."""
-        reader = feature_drafter(self.inner)
-        return len(tokens) if reader is None or self.problem is not None else reader.holds(tokens)
+    def holds(self, tokens: Sequence[int], advice: Advice | None = None) -> int:
+        """See `FeatureDrafter.holds`; all of it once it has failed."""
+        reader, held = feature_drafter(self.inner), len(tokens)
+
+        def ask() -> None:
+            nonlocal held
+            if reader is not None:
+                held = reader.holds(tokens, advice)
+
+        self._guard(ask)
+        return held
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         """See `Drafter.propose`; the empty draft once it has failed."""
@@ -89,3 +96,12 @@ class GuardedDrafter:
             # Our own errors are sentences; of others the class says most.
             own = isinstance(error, LocalspecError)
             self.problem = str(error) if own else f"{type(error).__name__}: {error}"
+            if not always:
+                self._release()
+
+    def _release(self) -> None:
+        """Close what has failed: the target is to keep no states for it."""
+        try:
+            self.inner.close()
+        except Exception:
+            logger.exception("the drafter %s could not be closed", self.name)

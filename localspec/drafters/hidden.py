@@ -128,18 +128,25 @@ class HiddenDrafter(ABC):
         self._take(root, slice(0, len(kept)) if straight else kept, len(kept))
         self._bound(worth=self._proof.given)
 
-    def holds(self, tokens: Sequence[int]) -> int:
+    def holds(self, tokens: Sequence[int], advice: Advice | None = None) -> int:
         """See `FeatureDrafter.holds`."""
-        # What was said before it came may be missing.
-        missing = self._first > 0 and not self._skipped
         slept, shared = self._asleep, _shared(self._tokens, tokens)
-        # It wakes up for a text that is read from its beginning, or where drafts are to be expected.
-        self._asleep = slept and shared > 0 and not (missing or self._proof.expected)
-        if not self._asleep:
-            self._listen(on=True)
-        if missing:
+        hopeless = advice is not None and not advice.wants(self.name)
+        if slept:
+            # It wakes up for a text that is read from its beginning, or where drafts are to be expected.
+            self._asleep = hopeless or (shared > 0 and not self._proof.expected)
+        elif not self._listening and hopeless:
+            # It does not even begin to listen.
+            self._asleep = self._skipped = True
+        if self._asleep:
+            return len(tokens)
+        self._listen(on=True)
+        if self._first > 0 and not self._skipped:
+            # What was said before it came is missing.
             return 0
         if slept:
+            # Asked again before anything is read, it says the same.
+            self._restart(shared)
             return len(tokens)
         if self._skipped and shared <= self._first:
             return len(tokens)

@@ -173,12 +173,32 @@ def test_a_cascade_is_as_fast_as_its_best_member() -> None:
     assert speeds["suffix+paying"] > 1.05 * min(speeds.values())
 
 
+@pytest.mark.parametrize("curve", ["gpu", "cpu-bf16", "cpu-q4_1"])
+@pytest.mark.parametrize(("first", "second"), [(0.3, 0.9), (0.9, 0.3), (0.6, 0.6)])
+def test_two_draft_models_in_one(curve: str, first: float, second: float) -> None:
+    """Where one has drafted and the other is refused, what the first has taken is booked all the same."""
+    cost = CURVES[curve].scaled(TOKEN_MS[curve] * 1e-3)
+    clock, text = Clock(), list(range(10, 10 + TOKENS))
+    one = Paying(text, first, 0.1 * cost(1), clock)
+    other = Paying(text, second, 0.2 * cost(1), clock, seed=2)
+    other.name = "other"
+    controller = controlled(curve)
+    found = replay(text[:10], text[10:], CascadeDrafter([one, other]), controller, cost, clock=clock)
+    assert one.passes > 0
+    assert found.speedup >= 0.96
+
+
 def test_the_cost_of_a_pass_is_learnt_and_one_long_pause_is_not_believed() -> None:
     passes = DraftPasses("model")
     passes.took(0.02, 4)
     assert passes.seconds == pytest.approx(0.005)
     passes.took(4.0, 1)
     assert passes.seconds == pytest.approx(0.005 + 0.2 * 0.01)
+    # One that was far too high, of another device or another file, is not believed for long either.
+    slow = DraftPasses("model", 0.4)
+    slow.took(0.005, 1)
+    slow.took(0.005, 1)
+    assert slow.seconds < 0.1
 
 
 def test_the_heuristic_stops_below_its_threshold() -> None:

@@ -75,6 +75,8 @@ def test_a_drafter_that_failed_is_asked_no_more(where: str, error: Exception) ->
     if where == "close":
         assert drafter.problem is None
     else:
+        # The target is to keep no states for it.
+        assert inner.calls[-1] == "close"
         said = len(inner.calls)
         assert drafter.propose([1, 2, 3], Budget(4)) is EMPTY_DRAFT
         drafter.begin([1])

@@ -37,8 +37,16 @@ def test_what_drafting_takes_is_kept_beside(store: CurveStore) -> None:
     assert again.drafting == {"eagle3": 0.002, "mtp": 0.003}
 
 
-@pytest.mark.parametrize("drafting", [{"eagle3": 0}, {"eagle3": "1"}, {"eagle3": 1e9}, [1], {"eagle3": -0.5}])
-def test_drafting_that_takes_what_cannot_be_is_passed_over(store: CurveStore, drafting: object) -> None:
+@pytest.mark.parametrize("wrong", [0, "1", 1e9, -0.5, None, 0.0])
+def test_drafting_that_takes_what_cannot_be_is_passed_over(store: CurveStore, wrong: object) -> None:
+    store.path.write_text(json.dumps(GOOD | {"drafting": {"eagle3": wrong, "mtp": 0.003}}))
+    # The curve is none the worse for it.
+    assert store.load() == {0: Measured({1: 0.01, 9: 0.02}, 2, complete=True)}
+    assert store.drafting == {"mtp": 0.003}
+
+
+@pytest.mark.parametrize("drafting", [[1], 3, None, "eagle3"])
+def test_what_is_no_table_of_it_is_passed_over(store: CurveStore, drafting: object) -> None:
     store.path.write_text(json.dumps(GOOD | {"drafting": drafting}))
-    assert store.load() == {}
+    assert set(store.load()) == {0}
     assert store.drafting == {}

@@ -132,6 +132,48 @@ def test_whose_drafts_came_true_is_fed_in_large_pieces_while_none_is_wanted(kind
     assert drafter.cells.start == drafter._shift
 
 
+class Hopeless(FixedLength):
+    """Wants no draft of anybody for some time."""
+
+    wanted = False
+
+    def wants(self, source: str) -> bool:
+        return self.wanted
+
+
+@KINDS
+def test_one_of_whom_no_draft_is_wanted_does_not_even_begin_to_listen(kind: type[Plainly]) -> None:
+    model, drafter, session = made(kind)
+    session.controller = hopeless = Hopeless(3)
+    session.prefill([5, 6, 7, 8] * 5)
+    say(session, 40)
+    assert (drafter._tap.users, drafter._tap.copied, drafter.drafts) == (0, 0, 0)
+    # The next prompt need not be read again for it.
+    passes = len(model.passes)
+    session.prefill([*session.tokens, 9])
+    assert sum(model.passes[passes:]) <= 2
+    hopeless.wanted = True
+    say(session, 40)
+    assert drafter.drafts > 0
+    assert drafter._tap.users == 1
+
+
+@KINDS
+def test_asked_twice_before_a_prompt_is_read_it_says_the_same(kind: type[Plainly]) -> None:
+    _, drafter, session = made(kind)
+    session.controller = Off()
+    session.prefill([5, 6, 7])
+    say(session, 40)
+    assert drafter._asleep
+    prompt = [*session.tokens, 9]
+    assert drafter.holds(prompt) == len(prompt)
+    assert drafter.holds(prompt) == len(prompt)
+    session.prefill(prompt)
+    session.controller = FixedLength(3)
+    say(session, 30)
+    assert drafter.drafts > 0
+
+
 class Looking(FixedLength):
     """Wants to learn how drafts fare."""
 

@@ -18,7 +18,7 @@ from localspec.sampling import Sampler
 from localspec.session import Reply, Session, StopRules
 from localspec.target import HeadContext, Tap
 from localspec.text import ReplyText
-from localspec.types import Budget, Draft, DraftOptions, EngineOptions, Outcome, SamplingParams
+from localspec.types import Advice, Budget, Draft, DraftOptions, EngineOptions, Outcome, SamplingParams
 from tests.heads.cases import Case
 from tests.heads.making import Made
 
@@ -44,8 +44,8 @@ class Recorder:
     def observe(self, start: int, tokens: Sequence[int]) -> None:
         self._drafter.observe(start, tokens)
 
-    def holds(self, tokens: Sequence[int]) -> int:
-        return self._drafter.holds(tokens)
+    def holds(self, tokens: Sequence[int], advice: Advice | None = None) -> int:
+        return self._drafter.holds(tokens, advice)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:
         draft = self._drafter.propose(tokens, budget)
