@@ -168,7 +168,7 @@ class Reading(NgramDrafter):
         self.pieces.append((start, len(tokens)))
         self.seen[start:] = tokens
 
-    def holds(self, tokens: Sequence[int], advice: object = None) -> int:  # noqa: ARG002 - as the protocol has it
+    def holds(self, tokens: Sequence[int], advice: object = None) -> int:
         held = 0
         while held < min(len(self.seen), len(tokens)) and self.seen[held] == tokens[held]:
             held += 1
