@@ -87,6 +87,7 @@ def test_the_exported_head_computes_what_was_trained(
     assert facts is not None
     assert (facts.kind, facts.target_layers) == ("eagle3", layers)
     opened = load_head(facts, loaded, options, DraftOptions("head"))
+    opened.tap.resume()
     tokens = [int(token) for token in np.random.default_rng(2).integers(32, 127, TOKENS + 2)]
     try:
         loaded.context.decode(tokens[:TOKENS], "none")
