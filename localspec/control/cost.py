@@ -41,6 +41,8 @@ _LOOK = 2
 """Tokens of a draft model's drafts that are not expected to pay."""
 _HEAD_START = 4
 """Steps of a reply before one is made that is not: a reply that copies shows by then that it does."""
+_BESIDE = 16
+"""Steps of a reply before one is looked at although a cheaper drafter has found something."""
 _OUTLIER = 3.0
 """A cheap draft that took so many times its usual time read text besides, or the machine paused."""
 _LONGEST_LOOK = 1.0
@@ -202,7 +204,7 @@ class CostController:
     def prospect(self, source: str) -> float:
         """See `Advice.prospect`; a model whose draft is to be looked at is given the chance to."""
         model = self._model(source)
-        if self._may_look and not self._pays(model, model.nothing):
+        if self._may_look and self._steps >= _BESIDE and not self._pays(model, model.nothing):
             return math.inf
         if model.seconds is None:
             return 0.0
