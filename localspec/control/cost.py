@@ -23,7 +23,8 @@ MARGIN = 1.1
 """A draft must promise so much more than plain decoding: estimates err, and the best of many errs upwards."""
 
 EXPLORATION = 0.01
-"""Share of the time that drafting may cost where it gains nothing: half of it for that of draft models."""
+"""Share of the time that looks at drafts may cost, half of it those of draft models; what an unknown model's
+trials take (`passes`) and what returns of lost passes (`account`) is besides."""
 
 _FIRST_DRAFT = 3
 """Tokens of a draft model's first drafts, before it is known whether they come true."""
