@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from localspec.control import Controller
 from localspec.drafters.base import Drafter, feature_drafter
@@ -277,6 +277,8 @@ class Session:
         if not self.context.can_trim:
             return Budget(0)
         budget = self.controller.budget(self.tokens)
+        if not budget.tokens:
+            return budget
         room = min(self.context.capacity - len(self.tokens), self.context.max_rows) - 1
         if rules.max_tokens is not None:
             room = min(room, rules.max_tokens - len(reply.token_ids) - 1)
@@ -285,8 +287,10 @@ class Session:
     def _propose(self, budget: Budget, rules: StopRules, sampler: Sampler) -> Draft:
         """A draft within `budget`, without what would follow an end-of-generation token."""
         drawing = RuleDrawing(sampler, self.verifier)
-        asked = replace(budget, drawing=drawing, advice=self.controller)
+        asked = Budget(budget.tokens, budget.leaves, drawing=drawing, advice=self.controller)
         draft = self.controller.trim(self.drafter.propose(self.tokens, asked))
+        if not len(draft):
+            return EMPTY_DRAFT
         if not draft.is_chain:
             draft = with_leaves(draft, budget.leaves)
         draft = draft.prefix(budget.tokens)

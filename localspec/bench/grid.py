@@ -112,8 +112,9 @@ def measured(block: Block, measurements: Iterable[Measurement], runs: int) -> bo
 
 def _together(configurations: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
     """One length of each drafter, the middle one: concurrency changes the gain, whatever the length."""
-    # Policies choose for one sequence: what a pass costs there is another thing.
-    fixed = [c for c in configurations if c.length is not None and c.memory == "cold"]
+    # Policies choose for one sequence: what a pass costs there is another thing. Nothing is remembered there.
+    cold = (c.model_copy(update={"memory": "cold"}) for c in configurations if c.length is not None)
+    fixed = tuple(dict.fromkeys(cold))
     drafts = dict.fromkeys(c.draft for c in fixed)
     lengths = {draft: [c for c in fixed if c.draft == draft] for draft in drafts}
     return tuple(same[len(same) // 2] for same in lengths.values())
@@ -140,7 +141,7 @@ def _configurations(settings: Settings, mode: Mode, temperature: float) -> tuple
                         if length is not None
                     ]
                 else:
-                    found.append(base)
                     # Only a drafter that keeps earlier replies answers otherwise after them.
-                    found += [base.model_copy(update={"memory": "warm"})] if remembers(draft) else []
+                    kept = settings.memories if remembers(draft) else ("cold",)
+                    found += [base.model_copy(update={"memory": memory}) for memory in kept]
     return tuple(found)

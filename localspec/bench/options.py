@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from localspec.bench.files import requantized
 from localspec.bench.peers import peer_configs
 from localspec.bench.prompts import prompts_from_file, prompts_from_history
-from localspec.bench.records import Mode, Settings
+from localspec.bench.records import Memory, Mode, Settings
 from localspec.bench.synthetic import parse_rates
 from localspec.bench.tasks import TASK_NAMES, Task, load_tasks
 from localspec.control import DEFAULT_POLICY, check_policy
@@ -30,6 +30,7 @@ from localspec.types import DraftOptions, SamplingParams
 from localspec.verify import check_verify
 
 MODES = ("transcript", "free")
+MEMORIES = ("cold", "warm")
 OWN_FILE = "own"
 _HISTORY_PROMPTS = 8
 
@@ -132,6 +133,7 @@ class Given:
     policies: str | None = None
     verify: str | None = None
     temperatures: str | None = None
+    memories: str | None = None
     synthetic: Sequence[str] = field(default_factory=tuple)
     parallel: str | None = None
     peers: str | None = None
@@ -180,6 +182,10 @@ def settings_of(given: Given) -> Settings:
     temperatures = numbers(given.temperatures, (), "--temperature", float, math.isfinite)
     for temperature in temperatures:
         check_params(SamplingParams(temperature=temperature))
+    memories = listed(given.memories, MEMORIES, "--memory")
+    for memory in memories:
+        if memory not in MEMORIES:
+            raise UsageError(f"There is no memory '{memory}'; use {' or '.join(MEMORIES)}.")
     if given.synthetic and not lengths:
         raise UsageError("--synthetic needs drafts of a fixed length; give --draft-length a number.")
     for text in given.synthetic:
@@ -209,6 +215,7 @@ def settings_of(given: Given) -> Settings:
         policies=policies,
         verify=verify,
         temperatures=temperatures,
+        memories=cast("tuple[Memory, ...]", memories),
         synthetic=tuple(given.synthetic),
         parallel=numbers(given.parallel, (), "--parallel", int, lambda n: 1 <= n <= 64),
         peers=peers,

@@ -262,7 +262,7 @@ class Settings(Record):
     Every drafter runs with each of `lengths`, fixed, and with each of `policies`. `prompts_of` names tasks of
     which another number of prompts than `prompts_per_task` is measured; `passes` are the sizes at which T(n)
     is taken, a usual set where empty. `prompts_sha256` is of the content of `prompts_file`, None in results
-    of earlier versions.
+    of earlier versions. A drafter that remembers is measured with each of `memories`, any other one once.
     """
 
     model: str
@@ -279,6 +279,7 @@ class Settings(Record):
     policies: tuple[str, ...] = ()
     verify: tuple[str, ...] = ("coupled",)
     temperatures: tuple[float, ...] = ()
+    memories: tuple[Memory, ...] = ("cold", "warm")
     synthetic: tuple[str, ...] = ()
     parallel: tuple[int, ...] = ()
     peers: tuple[str, ...] = ()

@@ -47,6 +47,10 @@ def bench(
     temperature: Annotated[
         str | None, typer.Option("--temperature", "-t", metavar="LIST", help="In place of each task's own.")
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Of drafters that remember: cold, warm, or both as if left out."),
+    ] = None,
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Your own prompts: text, or JSON lines.")
     ] = None,
@@ -176,6 +180,7 @@ def bench(
                 policies=policy,
                 verify=verify,
                 temperatures=temperature,
+                memories=memory,
                 synthetic=synthetic or (),
                 parallel=parallel,
                 peers=peers,

@@ -11,7 +11,7 @@ _CREDIT = 16.0
 """Passes that past gains may be worth: what they allow to be lost once the text has changed."""
 _LEAP = 2.0
 """Passes beyond the account that a draft may cost which is likely to be accepted, at most."""
-_SHARE = 0.4
+_SHARE = 0.25
 """Share of the account that a draft may lose on average."""
 _PROOF = 2.5
 """Passes that drafts which were only looked at may bring it to."""
@@ -39,17 +39,22 @@ class Account:
         """Whether more may be lost than was given at first."""
         return self.passes > START
 
-    def stake(self, chance: float) -> float:
+    def stakes(self, chance: float) -> tuple[float, float]:
         """Passes that a draft may cost whose first token has the probability `chance`.
 
-        Some of what the account holds may be lost on average; and not more than a leap beyond it, however
-        sure the draft is.
+        A share of what the account holds may be lost on average; and not more than all of it, or a leap
+        beyond it, however sure the draft is.
+
+        Returns:
+            What it may cost, and what it may where nothing that pays costs so little: a leap beyond the
+            account.
         """
         if self.empty:
-            return 0.0
+            return 0.0, 0.0
         # The more was gained, or would have been, the further.
         leap = min(max(self.passes - START / 2, 0.0), _LEAP)
-        return min(_SHARE * self.passes / max(1.0 - chance, 1e-9), self.passes + leap)
+        average = _SHARE * self.passes / max(1.0 - chance, 1e-9)
+        return min(average, self.passes), min(average, self.passes + leap)
 
     def book(self, gained: float) -> None:
         """A draft has gained so many passes, or lost them."""

@@ -29,7 +29,11 @@ trials take (`passes`) and what returns of lost passes (`account`) is besides.""
 _FIRST_DRAFT = 3
 """Tokens of a draft model's first drafts, before it is known whether they come true."""
 _HOPE = 0.85
-"""Acceptance that an unknown draft model may have; where that would not pay, it is only looked at."""
+"""Acceptance that an unknown draft model may have."""
+_WORTH = 1.4
+"""Times as fast that this would have to be for a model to be tried; any other one is only looked at."""
+_CONVINCING = 2
+"""Tokens in a row that have to come true before it is even so: those of one look."""
 _AFTER_PAUSE = 3.0
 """How much more the next look at a draft model's draft may cost than this one."""
 _EARLY_LOOKS = 0.2
@@ -106,12 +110,15 @@ class CostController:
         self._checked_at: int | None = None
         self._hopeful = True
         self._found = False
-        self._made: Draft | None = None
+        self._made: list[Draft] = []
         self._declined: DraftPasses | None = None
 
     def begin(self) -> None:
         """A new reply: drafts of the one before are no longer judged, and its acceptance counts less."""
         self._comparison.clear()
+        self._made.clear()
+        for model in self._models.values():
+            model.streak = 0
         self._steps = self._resting = 0
         self.estimates.soften(_NEW_TURN)
 
@@ -192,9 +199,9 @@ class CostController:
 
     def rate(self, draft: Draft) -> float:
         """See `Advice.rate`."""
-        if draft.source in self._models:
+        if draft.source in self._models and not any(one is draft for one in self._made):
             # Whether it is chosen or not, it is compared with what is said.
-            self._made = draft
+            self._made.append(draft)
         costs = self.cost.up_to(len(draft) + 1)
         expected, best = 1.0, 1.0 / costs[0]
         for length, chance in enumerate(self.estimates.survival(draft), start=1):
@@ -216,9 +223,10 @@ class CostController:
         self._found = len(draft) > 0
         if self._found:
             self._declined = None
-        if self._made is not None and self._made is not draft:
-            self._comparison.add(self._position, self._made, 0, verified=False)
-        self._made = None
+        for one in self._made:
+            if one is not draft:
+                self._comparison.add(self._position, one, 0, verified=False)
+        self._made.clear()
         if not self._found:
             return draft
         survival = self.estimates.survival(draft)
@@ -227,11 +235,16 @@ class CostController:
             self._comparison.add(self._position, draft, len(draft), verified=True)
             self._plan = Plan(len(draft), 1.0 + sum(survival), self._needed(len(draft)), settled=True)
             return draft
-        length, wanted = self._best(survival, self._account.stake(survival[0])), 0
-        if not length:
-            # What the account does not allow, or no longer, is only looked at.
-            wanted = self._best(survival, math.inf)
-        self._comparison.add(self._position, draft, length or wanted, verified=length > 0)
+        within, beyond = self._account.stakes(survival[0])
+        if draft.source in self._models:
+            # How far it may go was settled while it was drafted.
+            within = beyond
+        length = self._best(survival, within)
+        if not length and beyond > within:
+            length = self._best(survival, beyond)
+        # What the account does not allow, or no longer, is only looked at.
+        wanted = length or self._best(survival, math.inf)
+        self._comparison.add(self._position, draft, wanted, verified=length > 0)
         return draft.prefix(length) if length else EMPTY_DRAFT
 
     def update(self, stats: StepStats) -> None:
@@ -293,7 +306,8 @@ class CostController:
         model = self._models.get(source)
         if model is None:
             model = self._models[source] = DraftPasses(source, self.cost.drafting.get(source))
-            if model.seconds is not None and not model.may_pay(self._costs_ahead(), _HOPE, whole=True):
+            costs = self._costs_ahead()
+            if model.seconds is not None and not model.may_pay(costs, _HOPE, whole=True, least=_WORTH):
                 # What will hardly pay is not looked at first of all.
                 look = _AFTER_PAUSE * _LOOK * model.seconds / self.cost(1)
                 self._model_looks.step(min(look, _LONGEST_LOOK), 0)
@@ -306,7 +320,7 @@ class CostController:
         """Whether one more token, or some more, raise the expected tokens a second."""
         costs = self._costs_ahead()
         survival = self.estimates.survival(draft)
-        most = costs[0] * (1.0 + self._account.stake(survival[0] if survival else model.chance))
+        most = costs[0] * (1.0 + self._account.stakes(survival[0] if survival else model.chance)[1])
         here, there = model.best_ahead(draft, survival, costs, most)
         return there > here * (1.0 if survival else MARGIN)
 
@@ -334,7 +348,8 @@ class CostController:
         # What was gained may be spent on it too.
         most = max(model.trial, self._account.passes - START)
         dear = (size + 1) * model.seconds / self.cost(1) > most
-        return not dear and model.may_pay(self._costs_ahead(), _HOPE)
+        least = 1.0 if model.streak >= _CONVINCING else _WORTH
+        return not dear and model.may_pay(self._costs_ahead(), _HOPE, least=least)
 
     def _best(self, survival: Sequence[float], stake: float) -> int:
         """Nodes to verify, whose verification costs `stake` passes over one token at most."""

@@ -41,6 +41,9 @@ REACH = 32
 FLOOR = 0.05
 """A token that survives less often than this is not proposed."""
 
+_UNREAD = 64
+"""Verified tokens that wait at most until they are indexed."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -76,13 +79,16 @@ class SuffixDrafter:
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory
         self._text = TextIndex()
+        self._unread: list[int] = []
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Index the prompt; only what is new where it goes along with what is known."""
+        self._unread.clear()
         self._text.begin(tokens)
 
     def propose(self, tokens: Sequence[int], budget: Budget) -> Draft:  # noqa: ARG002 - it keeps its own text
         """See `Drafter.propose`."""
+        self._read()
         if len(self._text) <= min(ORDERS):
             return EMPTY_DRAFT
         tail = self._text.tokens[-REACH:]
@@ -99,6 +105,7 @@ class SuffixDrafter:
 
     def follow(self, drafted: Sequence[int], budget: Budget) -> Draft:
         """What follows the text and then `drafted`, tokens of another drafter."""
+        self._read()
         size = len(self._text)
         self._text.extend(drafted)
         try:
@@ -108,11 +115,21 @@ class SuffixDrafter:
 
     def commit(self, outcome: Outcome) -> None:
         """Append the verified tokens."""
-        self._text.extend(outcome.tokens)
+        # A pass empties the caches: several tokens at once take less than one by one.
+        self._unread += outcome.tokens
+        if len(self._unread) >= _UNREAD:
+            self._read()
 
     def close(self) -> None:
         """Forget the present text."""
+        self._unread.clear()
         self._text = TextIndex()
+
+    def _read(self) -> None:
+        """Index what was verified since the last time."""
+        if self._unread:
+            self._text.extend(self._unread)
+            self._unread.clear()
 
     # --- sources
 

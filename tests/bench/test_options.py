@@ -148,6 +148,17 @@ def test_a_drafter_that_remembers_is_measured_cold_and_warm(monkeypatch: pytest.
     settings = grid(tasks="copy", modes="transcript")
     (block,) = blocks(settings, "model", find_tasks(settings)[0])
     assert [c.memory for c in block.configurations] == ["cold", "warm"]
+    for memory in ("cold", "warm"):
+        chosen = grid(tasks="copy", drafts="ngram,suffix", modes="transcript", parallel="2", memories=memory)
+        alone, together = blocks(chosen, "model", find_tasks(chosen)[0])
+        assert [c.memory for c in alone.configurations] == [memory, memory]
+        # Several sequences have no memory.
+        assert [(c.draft, c.memory) for c in together.configurations] == [
+            ("ngram", "cold"),
+            ("suffix", "cold"),
+        ]
+    with pytest.raises(UsageError, match="cold or warm"):
+        grid(memories="cold,lukewarm")
 
 
 def test_a_block_is_measured_when_all_its_configurations_are() -> None:
