@@ -131,7 +131,7 @@ class CostController:
             told = "" if plan is None or plan.pays else plan.expectation
             return f"paused: drafts did not pay lately{told}"
         if self._declined is not None:
-            return f"off{self._price(self._declined)}"
+            return f"off{self._declined.price(self.cost(1))}"
         if plan is None:
             return "on, at the length that pays"
         return f"{'on' if plan.pays else 'off'}{plan.expectation}"
@@ -164,6 +164,7 @@ class CostController:
         before = (self._drafting, self._passes, self._looking, self._trying)
         if not size:
             self._looking, self._trying, self._passes = False, False, 0
+            self._meet(model)
         wanted = self._pays(model, draft)
         if not wanted and self._affordable(model, size):
             wanted = True
@@ -306,12 +307,17 @@ class CostController:
         model = self._models.get(source)
         if model is None:
             model = self._models[source] = DraftPasses(source, self.cost.drafting.get(source))
-            costs = self._costs_ahead()
-            if model.seconds is not None and not model.may_pay(costs, _HOPE, whole=True, least=_WORTH):
-                # What will hardly pay is not looked at first of all.
-                look = _AFTER_PAUSE * _LOOK * model.seconds / self.cost(1)
-                self._model_looks.step(min(look, _LONGEST_LOOK), 0)
         return model
+
+    def _meet(self, model: DraftPasses) -> None:
+        """What will hardly pay is not looked at first of all."""
+        if not model.met and model.seconds is not None and not self._worth_trying(model, _WORTH):
+            look = _AFTER_PAUSE * _LOOK * model.seconds / self.cost(1)
+            self._model_looks.step(min(look, _LONGEST_LOOK), 0)
+        model.met = True
+
+    def _worth_trying(self, model: DraftPasses, least: float) -> bool:
+        return model.may_pay(self._costs_ahead(), _HOPE, least=least)
 
     def _costs_ahead(self) -> list[float]:
         return self.cost.up_to(self._budget.tokens + 1)
@@ -349,7 +355,7 @@ class CostController:
         most = max(model.trial, self._account.passes - START)
         dear = (size + 1) * model.seconds / self.cost(1) > most
         least = 1.0 if model.streak >= _CONVINCING else _WORTH
-        return not dear and model.may_pay(self._costs_ahead(), _HOPE, least=least)
+        return not dear and self._worth_trying(model, least)
 
     def _best(self, survival: Sequence[float], stake: float) -> int:
         """Nodes to verify, whose verification costs `stake` passes over one token at most."""
@@ -381,13 +387,6 @@ class CostController:
         if self._drafting is not None:
             return self._passes * (self._drafting.seconds or 0.0)
         return self._draft_s
-
-    def _price(self, model: DraftPasses) -> str:
-        """Why a draft model is not asked: what its tokens cost, and how often the first one comes true."""
-        if model.seconds is None:
-            return ""
-        each = model.seconds / self.cost(1)
-        return f", a draft token takes {each:.2f} passes: acceptance {100 * model.chance:.0f} % does not pay"
 
     def _learn(self, draft: Draft, node: int, child: int) -> None:
         """A node of a draft was right, and so was its `child`, or none of them."""
