@@ -164,7 +164,7 @@ class CostController:
         before = (self._drafting, self._passes, self._looking, self._trying)
         if not size:
             self._looking, self._trying, self._passes = False, False, 0
-            self._meet(model)
+            self._meet(model, asked=True)
         wanted = self._pays(model, draft)
         if not wanted and self._affordable(model, size):
             wanted = True
@@ -191,6 +191,7 @@ class CostController:
     def wants(self, source: str) -> bool:
         """See `Advice.wants`."""
         model = self._model(source)
+        self._meet(model, asked=False)
         return self._model_looks.due or self._wanted(model)
 
     @property
@@ -238,7 +239,7 @@ class CostController:
             return draft
         within, beyond = self._account.stakes(survival[0])
         if draft.source in self._models:
-            # How far it may go was settled while it was drafted.
+            # How far it may go was settled while it was drafted: what it took is spent.
             within = beyond
         length = self._best(survival, within)
         if not length and beyond > within:
@@ -309,15 +310,15 @@ class CostController:
             model = self._models[source] = DraftPasses(source, self.cost.drafting.get(source))
         return model
 
-    def _meet(self, model: DraftPasses) -> None:
+    def _meet(self, model: DraftPasses, *, asked: bool) -> None:
         """What will hardly pay is not looked at first of all."""
-        if not model.met and model.seconds is not None and not self._worth_trying(model, _WORTH):
-            look = _AFTER_PAUSE * _LOOK * model.seconds / self.cost(1)
-            self._model_looks.step(min(look, _LONGEST_LOOK), 0)
-        model.met = True
-
-    def _worth_trying(self, model: DraftPasses, least: float) -> bool:
-        return model.may_pay(self._costs_ahead(), _HOPE, least=least)
+        if not model.met and model.seconds is not None:
+            # Until it is asked for a draft, one pass of it may turn out to make a whole one.
+            model.met = not model.may_pay(self._costs_ahead(), _HOPE, whole=not asked, least=_WORTH)
+            if model.met:
+                look = _AFTER_PAUSE * _LOOK * model.seconds / self.cost(1)
+                self._model_looks.step(min(look, _LONGEST_LOOK), 0)
+        model.met = model.met or asked
 
     def _costs_ahead(self) -> list[float]:
         return self.cost.up_to(self._budget.tokens + 1)
@@ -355,7 +356,7 @@ class CostController:
         most = max(model.trial, self._account.passes - START)
         dear = (size + 1) * model.seconds / self.cost(1) > most
         least = 1.0 if model.streak >= _CONVINCING else _WORTH
-        return not dear and self._worth_trying(model, least)
+        return not dear and model.may_pay(self._costs_ahead(), _HOPE, least=least)
 
     def _best(self, survival: Sequence[float], stake: float) -> int:
         """Nodes to verify, whose verification costs `stake` passes over one token at most."""

@@ -58,7 +58,7 @@ class DraftPasses:
         whole: whether one pass makes a whole draft, not one token of it.
         trial: passes of the target over one token that it may still take to become known.
         streak: its newest tokens, as far back as all of them were right.
-        met: whether it has been asked for a draft.
+        met: whether it has been asked for a draft, or will hardly pay in any case.
     """
 
     def __init__(self, source: str, seconds: float | None = None) -> None:
@@ -147,18 +147,22 @@ class DraftPasses:
         """To become known it has taken so many passes of the target."""
         self.trial = max(self.trial - passes, -_TRIAL)
 
-    def may_pay(self, costs: Sequence[float], chance: float, *, least: float = 1.0) -> bool:
+    def may_pay(
+        self, costs: Sequence[float], chance: float, *, whole: bool = False, least: float = 1.0
+    ) -> bool:
         """Whether some draft would be faster than none if every token were accepted with this `chance`.
 
         Args:
             costs: T(n) for n = 1 and on, in the unit of `seconds`.
             chance: of a token once all before it were accepted.
+            whole: whether one pass may make a whole draft, where that is not known yet.
             least: how many times as fast.
         """
+        whole = whole or self.whole
         each, expected, reach = self.seconds or 0.0, 1.0, 1.0
         for length, cost in enumerate(costs[1 : _AHEAD + 1], start=1):
             reach *= chance
             expected += reach
-            if expected * costs[0] > least * (each * (1 if self.whole else length) + cost):
+            if expected * costs[0] > least * (each * (1 if whole else length) + cost):
                 return True
         return False

@@ -25,7 +25,7 @@ def test_a_leap_is_half_a_pass_at_first_and_two_after_proof() -> None:
 
 def sure(tokens: int) -> Draft:
     """A draft that is nearly certain of all its tokens."""
-    return Draft.chain(range(10, 10 + tokens), source="sure", confidence=(0.99,) * tokens)
+    return Draft.chain(tuple(range(10, 10 + tokens)), source="sure", confidence=(0.99,) * tokens)
 
 
 def test_a_draft_that_pays_within_the_account_comes_before_a_better_one_beyond_it() -> None:
@@ -54,3 +54,11 @@ def test_a_model_that_would_hardly_pay_is_tried_once_a_look_came_true() -> None:
     assert run(controlled("gpu"), 1.0, 0.4, "gpu", text=text).speedup > 1.2
     wrong = run(controlled("gpu"), 0.0, 0.4, "gpu", text=text)
     assert sum(step.draft_ns > 0 for step in wrong.steps) == 1
+
+
+def test_what_cannot_pay_is_not_wanted_when_a_prompt_is_read() -> None:
+    controller = controlled("cpu-q4_1")
+    assert controller.wants("head")
+    controller = controlled("cpu-q4_1")
+    controller.cost.drafting["head"] = 0.3 * controller.cost(1)
+    assert not controller.wants("head")
