@@ -17,7 +17,7 @@ from common import COPY_PROMPT, TEXT, model_file, parser
 from localspec.bench.costs import measure_passes
 from localspec.bench.driver import Driver, Reply
 from localspec.bench.records import Configuration
-from localspec.bench.runs import Run, turn
+from localspec.bench.runs import Run
 from localspec.cost import CostCurve
 from localspec.cost_presets import CURVES
 from localspec.runtime.context import LlamaContext
@@ -97,6 +97,7 @@ def main() -> None:
     found: dict[Pair, Pooled] = {PLAIN: Pooled()}
     found |= {(alpha, gamma): Pooled() for alpha in ALPHAS for gamma in GAMMAS}
     names = {str(place): pair for place, pair in enumerate(found)}
+    contestants = {name: configuration(*pair) for name, pair in names.items()}
     passes: dict[int, list[float]] = {n: [] for n in (1, *(gamma + 1 for gamma in GAMMAS))}
     driver.plain(Reply(prompt, 16, forced=text[:16]))
     for number in range(given.runs):
@@ -106,14 +107,11 @@ def main() -> None:
             passes[n].append(ms)
         driver.read(prompt)
         reply = Reply(prompt, len(text), seed=number + 1, forced=text)
-        for name in turn(list(names), number):
-            alpha, gamma = names[name]
-            if not gamma:
-                found[PLAIN].add(driver.plain(reply))
-                continue
-            rates = tuple(alpha**place for place in range(1, gamma + 1))
-            asked = Configuration(draft="ngram", length=gamma, rates=rates)
-            found[alpha, gamma].add(driver.speculative(reply, asked))
+        runs, failed = driver.together(reply, contestants, {}, number)
+        for error in failed.values():
+            raise error
+        for name, run in runs.items():
+            found[names[name]].add(run)
     curve = CostCurve({n: statistics.median(times) for n, times in passes.items()})
     compare(found, curve)
     regularities(found, curve)
@@ -127,6 +125,14 @@ def main() -> None:
             }
         )
     )
+
+
+def configuration(alpha: float, gamma: int) -> Configuration | None:
+    """What is measured of a pair; None is plain decoding."""
+    if not gamma:
+        return None
+    rates = tuple(alpha**place for place in range(1, gamma + 1))
+    return Configuration(draft="ngram", length=gamma, rates=rates)
 
 
 def compare(found: Mapping[Pair, Pooled], curve: CostCurve) -> None:

@@ -8,7 +8,7 @@ special case.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from localspec.control import Controller
@@ -165,7 +165,7 @@ class Session:
 
     def reply(
         self, sampler: Sampler, rules: StopRules, into: Reply | None = None, *, logprobs: int | None = None
-    ) -> Iterator[Emission]:
+    ) -> Generator[Emission, None, None]:
         """Extend the session step by step until a rule of `rules` ends the reply.
 
         Args:

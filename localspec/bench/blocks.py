@@ -11,12 +11,12 @@ from localspec.bench.driver import Driver, Reply
 from localspec.bench.grid import Block
 from localspec.bench.prompts import PromptVocabulary, prompt_tokens, reply_tokens
 from localspec.bench.records import Configuration, Divergence, Measurement, ModelFile, Settings
-from localspec.bench.rounds import PLAIN, BlockRuns, Round
+from localspec.bench.rounds import PLAIN, BlockRuns, Round, plain_beside, side_by_side
 from localspec.bench.runs import Run, counts, turn, undisturbed
 from localspec.bench.tasks import Prompt
 from localspec.bench.transcripts import Transcripts
 from localspec.chat.template import ChatTemplate
-from localspec.drafters import Drafter
+from localspec.drafters import Drafter, models_of
 from localspec.errors import LocalspecError, PromptTooLongError, StorageError
 from localspec.memory.memory import Memory
 
@@ -175,25 +175,52 @@ class BlockRunner:
         """
         runs: dict[str, Run] = {}
         failed: dict[str, str] = {}
-        for name in turn([PLAIN, *names], so_far.done):
-            try:
-                if name == PLAIN:
-                    runs[name] = self._driver.plain(reply)
-                elif name not in so_far.failed:
-                    runs[name] = self._driver.speculative(reply, names[name], memories.get(name))
-            except LocalspecError as error:
-                if name == PLAIN:
-                    raise
-                failed[name] = str(error)
-            self._after_run(self._settings.tokens)
-        return Round(block.key, self._file.sha256, so_far.done, prompt_s, runs, failed)
+        told = 0.0
+        driver, number = self._driver, so_far.done
+        going = {name: configuration for name, configuration in names.items() if name not in so_far.failed}
+        # Energy is counted over whole replies, so the first round has them.
+        slices = reply.forced is not None and driver.context.can_trim_far
+        if slices and not (driver.counts_energy and number == 0):
+            for group in side_by_side(going):
+                made, broken = driver.together(reply, group, memories, number)
+                for name, error in broken.items():
+                    if group[name] is None:
+                        raise error
+                    failed[name] = str(error)
+                runs |= made
+                told += self._tell(len(group))
+        else:
+            for name in turn([PLAIN, *going], number):
+                try:
+                    if name == PLAIN:
+                        runs[name] = driver.plain(reply)
+                    else:
+                        runs[name] = driver.speculative(reply, going[name], memories.get(name))
+                except LocalspecError as error:
+                    if name == PLAIN:
+                        raise
+                    failed[name] = str(error)
+                told += self._tell(1)
+            for name, configuration in going.items():
+                if slices and models_of(configuration.draft):
+                    runs[plain_beside(name)] = runs[PLAIN]
+        # Of those that are out, and of plain decodings that were not needed.
+        self._after_run(max(block.weight(self._settings, self._settings.runs - 1) - told, 0.0))
+        return Round(block.key, self._file.sha256, number, prompt_s, runs, failed)
+
+    def _tell(self, runs: int) -> float:
+        """Say that so many runs are done; their tokens."""
+        tokens = float(self._settings.tokens * runs)
+        self._after_run(tokens)
+        return tokens
 
     def _measurement(
         self, block: Block, configuration: Configuration, prepared: Prepared, so_far: BlockRuns, name: str
     ) -> Measurement:
         if name in so_far.failed or name not in so_far.series:
             return block.empty(configuration, so_far.failed.get(name, "It was not run."))
-        plain, own = so_far.series[PLAIN], so_far.series[name]
+        plain = so_far.series.get(plain_beside(name)) or so_far.series[PLAIN]
+        own = so_far.series[name]
         said, last = plain.last, own.last
         assert said is not None and last is not None  # noqa: S101, PT018 - a series begins with a run
         if min(*plain.seconds, *own.seconds) <= 0 or not last.token_ids:
@@ -203,7 +230,7 @@ class BlockRunner:
             identical = last.token_ids == said.token_ids
             if not identical:
                 divergence = self._divergence(prepared.reply, said.token_ids, last.token_ids, so_far, name)
-        joules = [run.energy_j for run in (said, last)]
+        joules = [series.energy_j for series in (plain, own)]
         return block.empty(configuration, "").model_copy(
             update={
                 "baseline": plain.timing(whole=not own.aligned),

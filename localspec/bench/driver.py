@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from localspec.bench.energy import EnergyMeter
 from localspec.bench.records import Configuration, Divergence
 from localspec.bench.runs import Run
+from localspec.bench.slices import Speaker, take_turns
 from localspec.bench.synthetic import SyntheticDrafter, SyntheticVerifier
 from localspec.control import DEFAULT_POLICY, Controller, FixedLength, LiveCost, Off, make_controller
 from localspec.cost import CostCurve
@@ -16,12 +18,13 @@ from localspec.draft_models import DraftModels
 from localspec.drafters import DEFAULT_LENGTH, LONGEST, Drafter, make_drafter
 from localspec.drafters.base import FeatureDrafter, feature_drafter
 from localspec.drafters.none import NoDrafter
+from localspec.errors import LocalspecError
 from localspec.memory.memory import Memory
 from localspec.sampling import Sampler
 from localspec.session import Session, StopRules
 from localspec.target import TargetContext, Vocabulary
 from localspec.testing import TranscriptVerifier
-from localspec.types import Advice, Draft, DraftOptions, Rows, SamplingParams, StepStats
+from localspec.types import Advice, Draft, DraftOptions, Rows, SamplingParams
 from localspec.verify import CoupledVerifier, Verifier, make_verifier
 
 Watch = Callable[[Verifier], Verifier]
@@ -60,6 +63,15 @@ class TreePass:
     path: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a session speaks with."""
+
+    drafter: Drafter
+    controller: Controller
+    verifier: Verifier
+
+
 class Driver:
     """One context that makes one reply after the other; the prompt's cache is kept between them.
 
@@ -70,6 +82,8 @@ class Driver:
         pass_ms: T(n) in milliseconds, by n, which policies of draft length go by.
         models: draft models by the names that drafters of the grid have for them; None: there are none.
         files: their files, by the same names.
+        hush: called with True while no hidden states of the target need be kept, though a drafter wants them,
+            and with False when they are to be kept again.
     """
 
     def __init__(
@@ -80,6 +94,7 @@ class Driver:
         pass_ms: Mapping[int, float] | None = None,
         models: DraftModels | None = None,
         files: Mapping[str, str] | None = None,
+        hush: Callable[[bool], None] = lambda quiet: None,  # noqa: ARG005 - nobody reads states
     ) -> None:
         self.context = context
         self.vocabulary = vocabulary
@@ -87,6 +102,7 @@ class Driver:
         self._pass_ms = dict(pass_ms or {})
         self._models = models
         self._files = dict(files or {})
+        self._hush = hush
         # What drafting takes is the machine's, like T(n): it is not found out anew for every reply.
         self._drafting: dict[str, dict[str, float]] = {}
         self._energy = EnergyMeter()
@@ -186,18 +202,102 @@ class Driver:
         Raises:
             UsageError: a policy without a T(n) to go by.
         """
+        with ExitStack() as made:
+            parts = self._parts(reply, configuration, drafter, made)
+            return self.run(reply, parts.drafter, parts.controller, _watched(parts.verifier, watch))
+
+    def together(
+        self,
+        reply: Reply,
+        contestants: Mapping[str, Configuration | None],
+        drafters: Mapping[str, Drafter],
+        number: int = 0,
+    ) -> tuple[dict[str, Run], dict[str, LocalspecError]]:
+        """Replies of several contestants that grow side by side; see `localspec.bench.slices`.
+
+        Args:
+            reply: what is asked; its text is forced.
+            contestants: configurations by name, None for plain decoding; no two share a draft model, and one
+                at most reads the target's states.
+            drafters: those that already remember something, by name.
+            number: of the round.
+
+        Returns:
+            The runs, and why others failed.
+        """
+        runs: dict[str, Run] = {}
+        failed: dict[str, LocalspecError] = {}
+        speakers: dict[str, Speaker] = {}
+        begins: dict[str, float] = {}
+        with ExitStack() as made:
+            made.callback(self._hush, False)
+            parts = {}
+            for name, configuration in contestants.items():
+                try:
+                    parts[name] = self._parts(reply, configuration, drafters.get(name), made)
+                except LocalspecError as error:
+                    failed[name] = error
+            # One that reads the prompt again for its states begins; the others find it in the cache.
+            readers = {name for name, part in parts.items() if feature_drafter(part.drafter)}
+            for name in sorted(parts, key=lambda name: name not in readers):
+                part = parts[name]
+                session = Session(
+                    self.context,
+                    self.vocabulary,
+                    drafter=part.drafter,
+                    controller=part.controller,
+                    verifier=part.verifier,
+                    clock=self._clock,
+                )
+                session.tokens = list(self._session.tokens)
+                try:
+                    speakers[name], begins[name] = self._begin(session, reply, part.drafter, anew=False)
+                    self._session.tokens = list(session.tokens)
+                    self._anew = self._anew or speakers[name].reads
+                except LocalspecError as error:
+                    failed[name] = error
+                self._hush(True)
+            ordered = {name: speakers[name] for name in contestants if name in speakers}
+            # States depend on how wide the passes were that filled the cache: the same in every round.
+            first = 0 if readers else number
+            failed |= take_turns(ordered, self.context, self._width, number=first, hush=self._hush)
+            runs = {name: one.run(begins[name]) for name, one in ordered.items() if name not in failed}
+            # Behind the prompt there is the text of whoever came last.
+            self._session.tokens = list(reply.prompt[: self.context.length + 1])
+        return runs, failed
+
+    def _begin(
+        self, session: Session, reply: Reply, drafter: Drafter, *, anew: bool
+    ) -> tuple[Speaker, float]:
+        """A reply with its prompt read, and the seconds that `drafter` took for that."""
+        reader = feature_drafter(drafter)
+        begin_s = 0.0
+        if anew or reader is not None:
+            begin_s = self._fill(reply.prompt, self._width, reader, session.controller)
+            session.tokens = list(self._session.tokens)
+        session.drafter = drafter
+        begin_s += session.prefill(reply.prompt).seconds
+        tokens = len(reply.forced) if reply.forced is not None else reply.tokens
+        # A recording has no end before its last token, so nothing is cut off; drafts end as in free runs.
+        rules = StopRules(max_tokens=tokens, ignore_eos=not reply.stops)
+        reads = reader is not None
+        return Speaker(session, self.sampler(reply), rules, reads=reads, clock=self._clock), begin_s
+
+    def _parts(
+        self, reply: Reply, configuration: Configuration | None, drafter: Drafter | None, made: ExitStack
+    ) -> Parts:
+        """What a run is made with; `made` closes what was opened for it. None is plain decoding."""
+        if configuration is None:
+            return Parts(NoDrafter(), Off(), self.verifier(reply, None))
         # A new one for every reply: what a policy learns of a text must not help it in the next run.
         controller = self.controller(configuration)
         own = drafter or self.drafter(configuration)
+        # A head would have states kept in the runs of others too.
+        if drafter is None or feature_drafter(drafter) is not None:
+            made.callback(own.close)
         if configuration.rates:
             own = SyntheticDrafter(own, self._sequence(reply))
-        try:
-            verifier = _watched(self.verifier(reply, configuration), watch)
-            return self.run(reply, own, controller, verifier)
-        finally:
-            # A head would have states kept in the runs of others too.
-            if drafter is None or feature_drafter(drafter) is not None:
-                own.close()
+        return Parts(own, controller, self.verifier(reply, configuration))
 
     def drafter(self, configuration: Configuration, memory: Memory | None = None) -> Drafter:
         """A new drafter; raises `LocalspecError` for one that cannot be had."""
@@ -231,34 +331,13 @@ class Driver:
         once there was one, all others do too, since the passes after that are slower for half a second.
         """
         session = self._session
-        reader = feature_drafter(drafter)
-        self._anew = self._anew or reader is not None
-        begin_s = self._fill(reply.prompt, self._width, reader, controller) if self._anew else 0.0
-        session.drafter = drafter
+        self._anew = self._anew or feature_drafter(drafter) is not None
         session.controller = controller
         session.verifier = verifier
-        begin_s += session.prefill(reply.prompt).seconds
-        sampler = self.sampler(reply)
-        tokens = len(reply.forced) if reply.forced is not None else reply.tokens
-        # A recording has no end before its last token, so nothing is cut off; drafts end as in free runs.
-        rules = StopRules(max_tokens=tokens, ignore_eos=not reply.stops)
-        steps: list[StepStats] = []
-        overhead, clock = 0, self._clock
+        speaker, begin_s = self._begin(session, reply, drafter, anew=self._anew)
         self._energy.start()
-        for emission in session.reply(sampler, rules):
-            began = clock()
-            steps.append(emission.stats)
-            overhead += clock() - began
-        joules = self._energy.stop()
-        said = tuple(session.tokens[len(reply.prompt) :])
-        return Run(
-            token_ids=said,
-            seconds=sum(step.total_ns for step in steps) * 1e-9,
-            steps=tuple(steps),
-            begin_s=begin_s,
-            overhead_s=overhead * 1e-9,
-            energy_j=joules,
-        )
+        speaker.speak()
+        return speaker.run(begin_s, self._energy.stop())
 
     def verifier(self, reply: Reply, configuration: Configuration | None) -> Verifier:
         """The rule for a run: forced where a text is, by name where not."""
@@ -295,6 +374,11 @@ class Driver:
         margin = self.sampler(reply).margin(row, len(sequence), sequence, plain[index], other[index])
         self._session.tokens = sequence
         return Divergence(index=index, plain=plain[index], other=other[index], margin=margin)
+
+    @property
+    def counts_energy(self) -> bool:
+        """Whether this machine has counters of energy, which are too slow for less than a whole reply."""
+        return self._energy.source is not None
 
     @staticmethod
     def _sequence(reply: Reply) -> list[int]:

@@ -9,7 +9,7 @@ from localspec.bench.driver import NO_DRAFTS
 from localspec.bench.records import Configuration, Measurement, Mode, Settings
 from localspec.bench.synthetic import parse_rates
 from localspec.bench.tasks import Prompt, Task
-from localspec.drafters import remembers
+from localspec.drafters import models_of, remembers
 
 PARALLEL_TASKS = ("copy", "chain", "random")
 """What several sequences are measured on, where the grid has any of them."""
@@ -48,7 +48,12 @@ class Block:
     def weight(self, settings: Settings, done: int = 0) -> float:
         """Tokens that the block's runs will decode, `done` rounds apart: what progress counts."""
         rounds = max(settings.runs - done, 0)
-        return (1.0 + len(self.configurations)) * rounds * settings.tokens * self.parallel
+        contestants = 1.0 + len(self.configurations)
+        if self.parallel == 1 and self.mode != "free":
+            # Those with a draft model have a plain decoding of their own.
+            with_model = sum(bool(models_of(c.draft)) for c in self.configurations)
+            contestants += with_model - (with_model == len(self.configurations))
+        return contestants * rounds * settings.tokens * self.parallel
 
     def empty(self, configuration: Configuration, note: str) -> Measurement:
         """The measurement of a configuration that could not be run, with the reason."""

@@ -20,7 +20,7 @@ from localspec.bench.rounds import BlockRuns, Round
 from localspec.bench.runs import Run
 from localspec.types import StepStats
 
-FORMAT = 1
+FORMAT = 2
 
 _STEP = tuple(field.name for field in fields(StepStats))
 

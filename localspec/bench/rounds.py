@@ -6,11 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from localspec.bench.grid import BlockKey
-from localspec.bench.records import Divergence
+from localspec.bench.records import Configuration, Divergence
 from localspec.bench.runs import Run, Series
+from localspec.drafters import models_of
 
 PLAIN = "plain"
 """Plain decoding among the contestants; the others are named by their place among the configurations."""
+
+
+def plain_beside(name: str) -> str:
+    """The plain decoding of the contestant `name` alone."""
+    return f"{PLAIN} beside {name}"
+
+
+def side_by_side(names: Mapping[str, Configuration]) -> list[dict[str, Configuration | None]]:
+    """Contestants whose replies may grow side by side, in groups that each hold a plain decoding, a None.
+
+    A draft model or head has one cache, and follows one text. So every contestant with one is in a group of
+    its own, with a plain decoding of its own (`plain_beside`).
+    """
+    alone = {name: configuration for name, configuration in names.items() if models_of(configuration.draft)}
+    first = {name: configuration for name, configuration in names.items() if name not in alone}
+    groups: list[dict[str, Configuration | None]] = [{PLAIN: None, **first}] if first else []
+    return groups + [{plain_beside(name): None, name: configuration} for name, configuration in alone.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from localspec.draft_models import DraftModels
 from localspec.drafters import models_of
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.hashes import file_sha256
+from localspec.runtime.features import hush
 from localspec.runtime.loading import LoadedModel
 from localspec.types import DraftOptions
 
@@ -164,7 +166,12 @@ class Bench:
                 models = DraftModels(loaded, engine_options(settings))
                 stack.callback(models.close)
                 driver = Driver(
-                    loaded.context, loaded.model, pass_ms=known.pass_ms, models=models, files=drafts
+                    loaded.context,
+                    loaded.model,
+                    pass_ms=known.pass_ms,
+                    models=models,
+                    files=drafts,
+                    hush=partial(hush, loaded.context),
                 )
                 runner = BlockRunner(
                     driver, loaded.model, template, known, settings, self._transcripts, self._after_run

@@ -52,6 +52,7 @@ class Series:
         seconds: of each run, in the order in which they were made.
         begins: `Run.begin_s` of each.
         firsts: nanoseconds of the first step of each run that has steps.
+        energy_j: joules of the newest run of which they are known.
     """
 
     def __init__(self, runs: Sequence[Run] = ()) -> None:
@@ -59,6 +60,7 @@ class Series:
         self.seconds: list[float] = []
         self.begins: list[float] = []
         self.firsts: list[int] = []
+        self.energy_j: float | None = None
         self._shape: list[tuple[int, int]] = []
         self._steps: list[array[int]] = []
         for run in runs:
@@ -74,6 +76,8 @@ class Series:
         self.firsts += [step.total_ns for step in run.steps[:1]]
         self.seconds.append(run.seconds)
         self.begins.append(run.begin_s)
+        if run.energy_j is not None:
+            self.energy_j = run.energy_j
         self.last = run
 
     @property

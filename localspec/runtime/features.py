@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +22,26 @@ _FINAL = -1
 
 _kept: weakref.WeakKeyDictionary[LlamaContext, Counter[int]] = weakref.WeakKeyDictionary()
 """How many taps want a layer, for each context: closing one must not blind another."""
+
+_quiet: weakref.WeakKeyDictionary[LlamaContext, float] = weakref.WeakKeyDictionary()
+"""Of hushed contexts, the number of passes up to which nothing was kept; infinite while they are hushed."""
+
+
+def hush(context: LlamaContext, quiet: bool) -> None:
+    """Keep no hidden states of `context` from the next pass on, or again those that its taps want.
+
+    For passes whose states nobody will read: the taps do not know of it.
+    """
+    if quiet == _hushed(context) or context.closed:
+        return
+    for layer, count in _kept.get(context, Counter()).items():
+        if count:
+            _switch(context, layer, on=not quiet)
+    _quiet[context] = math.inf if quiet else context.passes
+
+
+def _hushed(context: LlamaContext) -> bool:
+    return _quiet.get(context) == math.inf
 
 
 class _SwitchedTap:
@@ -63,7 +84,8 @@ class _SwitchedTap:
     def _count(self, rows: Sequence[int] | slice) -> int:
         """Rows of the newest pass; reading where nothing was kept would end the process."""
         context = self._context
-        if not (self._open and self._users) or context.passes <= self._since or context.closed:
+        since = max(self._since, _quiet.get(context, 0))
+        if not (self._open and self._users) or context.passes <= since or context.closed:
             raise EngineError("No pass has kept hidden states for this head yet.")
         count = context.pass_rows
         if isinstance(rows, slice):
@@ -157,14 +179,14 @@ class FinalTap(_SwitchedTap):
 def _want(context: LlamaContext, layer: int) -> None:
     counts = _kept.setdefault(context, Counter())
     counts[layer] += 1
-    if counts[layer] == 1:
+    if counts[layer] == 1 and not _hushed(context):
         _switch(context, layer, on=True)
 
 
 def _release(context: LlamaContext, layer: int) -> None:
     counts = _kept.get(context, Counter())
     counts[layer] -= 1
-    if counts[layer] == 0 and not context.closed:
+    if counts[layer] == 0 and not (context.closed or _hushed(context)):
         _switch(context, layer, on=False)
 
 

@@ -141,6 +141,39 @@ def test_states_are_kept_while_somebody_wants_them(context: LlamaContext) -> Non
     assert not features._kept[context].total()
 
 
+def test_a_hushed_context_keeps_nothing_and_goes_on_with_what_is_wanted_then(context: LlamaContext) -> None:
+    tap, late = LayerTap(context, (1,)), LayerTap(context, (2,), on=False)
+    context.decode(TOKENS[:8], "none")
+    wanted = tap.rows(slice(None))
+    features.hush(context, True)
+    features.hush(context, True)
+    for _ in range(2):
+        with pytest.raises(EngineError, match="No pass"):
+            tap.rows([0])
+        context.decode(TOKENS[8:16], "none")
+    # Whoever begins or ends to want states meanwhile is heard afterwards.
+    late.resume()
+    context.decode(TOKENS[16:24], "none")
+    with pytest.raises(EngineError, match="No pass"):
+        late.rows([0])
+    features.hush(context, False)
+    with pytest.raises(EngineError, match="No pass"):
+        tap.rows([0])
+    context.clear()
+    context.decode(TOKENS[:8], "none")
+    assert_allclose(tap.rows(slice(None)), wanted, atol=1e-5)
+    assert late.rows(slice(None)).shape == (8, WIDTH)
+    features.hush(context, True)
+    tap.close()
+    features.hush(context, False)
+    context.clear()
+    context.decode(TOKENS[:8], "none")
+    assert features._kept[context].total() == 1
+    assert late.rows(slice(None)).shape == (8, WIDTH)
+    with pytest.raises(EngineError):
+        tap.rows([0])
+
+
 @pytest.mark.parametrize("outputs", ["all", "none"])
 def test_final_states_are_those_of_all_tokens(made: Made, outputs: str) -> None:
     model = LlamaModel(made(alphabet.target_mtp), gpu_layers=0, with_prediction=True)
