@@ -52,6 +52,9 @@ _OUTLIER = 3.0
 """A cheap draft that took so many times its usual time read text besides, or the machine paused."""
 _LONGEST_LOOK = 1.0
 """Passes that a look counts as at most."""
+_SHARED = 0.5
+"""Part of a draft model's looks that it has beside a cheap drafter: their looks together are to cost little
+more than those of either."""
 _REST = 3
 """Steps for which nothing is asked once nothing is due: to find that out takes half a per cent of a pass."""
 _SHORT_S = 0.02
@@ -109,7 +112,7 @@ class CostController:
         self._looking = self._trying = self._mixed = False
         self._checked_at: int | None = None
         self._hopeful = True
-        self._found = False
+        self._found = self._cheap = False
         self._made: list[Draft] = []
         self._declined: DraftPasses | None = None
 
@@ -225,6 +228,7 @@ class CostController:
         self._found = len(draft) > 0
         if self._found:
             self._declined = None
+            self._cheap = self._cheap or draft.source not in self._models
         for one in self._made:
             if one is not draft:
                 self._comparison.add(self._position, one, 0, verified=False)
@@ -293,7 +297,7 @@ class CostController:
         self._account.recover(steps)
         self._steps += steps
         self._looks.step(looked, steps)
-        self._model_looks.step(model_looked, steps)
+        self._model_looks.step(model_looked, steps * (_SHARED if self._cheap else 1.0))
         for model in self._models.values():
             model.step(steps)
 
@@ -316,8 +320,7 @@ class CostController:
             # Until it is asked for a draft, one pass of it may turn out to make a whole one.
             model.met = not model.may_pay(self._costs_ahead(), _HOPE, whole=not asked, least=_WORTH)
             if model.met:
-                look = _AFTER_PAUSE * _LOOK * model.seconds / self.cost(1)
-                self._model_looks.step(min(look, _LONGEST_LOOK), 0)
+                self._model_looks.step(_LONGEST_LOOK, 0)
         model.met = model.met or asked
 
     def _costs_ahead(self) -> list[float]:
