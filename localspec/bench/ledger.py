@@ -120,6 +120,7 @@ def _written(made: Round) -> dict[str, Any]:
                 "begin_s": run.begin_s,
                 "overhead_s": run.overhead_s,
                 "energy_j": run.energy_j,
+                "reads": run.reads,
             }
             for name, run in made.runs.items()
         },
@@ -142,6 +143,7 @@ def _read(line: bytes) -> Round | None:
                 begin_s=run["begin_s"],
                 overhead_s=run["overhead_s"],
                 energy_j=run["energy_j"],
+                reads=run["reads"],
             )
             for name, run in value["runs"].items()
         }

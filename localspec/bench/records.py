@@ -33,8 +33,8 @@ class Timing(Record):
             adds time; the median of fewer than four runs. Else the median of whole runs.
         runs: seconds of each run, warm-up excluded, in the order in which they were made; they are spread
             over the whole run of a file.
-        steady: the same runs without pauses of the machine, see `runs.steady`; empty where the runs are not
-            all of the same steps, or are fewer than four.
+        steady: the same runs without pauses of the machine, see `runs.steady`; empty where the runs are fewer
+            than four, or pauses cannot be told from work.
         first_token_s: time from the end of prefill to the end of the first step, estimated alike.
     """
 

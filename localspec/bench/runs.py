@@ -34,6 +34,7 @@ class Run:
         begin_s: time to take in a prompt whose tokens the cache held already: the drafter's share of prefill.
         overhead_s: time that the bench itself took between the steps.
         energy_j: joules, where a device counts them.
+        reads: whether its drafter reads hidden states of the target.
     """
 
     token_ids: tuple[int, ...]
@@ -42,6 +43,7 @@ class Run:
     begin_s: float = 0.0
     overhead_s: float = 0.0
     energy_j: float | None = None
+    reads: bool = False
 
 
 class Series:
@@ -63,6 +65,7 @@ class Series:
         self.energy_j: float | None = None
         self._shape: list[tuple[int, int]] = []
         self._steps: list[array[int]] = []
+        self._passes: list[Passes] = []
         for run in runs:
             self.add(run)
 
@@ -73,6 +76,8 @@ class Series:
             self._shape = shape
         if shape and shape == self._shape:
             self._steps.append(array("q", [step.total_ns for step in run.steps]))
+        if shape and not run.reads:
+            self._passes.append(Passes.of(run))
         self.firsts += [step.total_ns for step in run.steps[:1]]
         self.seconds.append(run.seconds)
         self.begins.append(run.begin_s)
@@ -102,9 +107,17 @@ class Series:
             tokens=len(self.last.token_ids),
             seconds=undisturbed(self._steps) * NS if aligned else statistics.median(self.seconds),
             runs=tuple(self.seconds),
-            steady=steady(self._steps) if aligned and len(self._steps) >= ENOUGH else (),
+            steady=self._steady(whole=whole),
             first_token_s=first,
         )
+
+    def _steady(self, *, whole: bool) -> tuple[float, ...]:
+        """Seconds of each run without pauses; empty where they cannot be told from work."""
+        if len(self.seconds) < ENOUGH:
+            return ()
+        if self.aligned and not whole:
+            return steady(self._steps)
+        return steady_passes(self._passes) if len(self._passes) == len(self.seconds) else ()
 
 
 def undisturbed(times: ArrayLike) -> float:
@@ -133,6 +146,53 @@ def steady(times: ArrayLike) -> tuple[float, ...]:
         return ()
     pace = np.median(taken / usual, axis=1, keepdims=True)
     return tuple((np.minimum(taken, PAUSE * pace * usual).sum(axis=1) * NS).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The target's passes in one run: tokens and nanoseconds of each, and nanoseconds of the whole run."""
+
+    widths: array[int]
+    ns: array[int]
+    total_ns: int
+
+    @classmethod
+    def of(cls, run: Run) -> Passes:
+        """Those of a run that has steps."""
+        return cls(
+            # Below zero for a tree: its branches are prepared besides.
+            array("i", [(step.drafted + 1) * (1 if step.leaves == 1 else -1) for step in run.steps]),
+            array("q", [step.verify_ns for step in run.steps]),
+            sum(step.total_ns for step in run.steps),
+        )
+
+
+def steady_passes(runs: Sequence[Passes]) -> tuple[float, ...]:
+    """As `steady`, for runs that took different steps: no pass counts for more than `PAUSE` times the usual.
+
+    That is the median of all passes over as many tokens, times how much slower the run is on the whole. Only
+    passes can be compared in this way, and not those of a target whose states are read: switching that on
+    and off takes time in the next pass, which is no pause.
+    """
+    # A pass of another width than the one before takes longer in any case: that is no pause.
+    kinds = [
+        [(width, width != before) for before, width in zip([1, *run.widths], run.widths, strict=False)]
+        for run in runs
+    ]
+    by_kind: dict[tuple[int, bool], list[int]] = {}
+    for run, own in zip(runs, kinds, strict=True):
+        for kind, ns in zip(own, run.ns, strict=True):
+            by_kind.setdefault(kind, []).append(ns)
+    medians = {kind: statistics.median(found) for kind, found in by_kind.items()}
+    if min(medians.values(), default=0) <= 0:
+        return ()
+    seconds = []
+    for run, own in zip(runs, kinds, strict=True):
+        taken: np.ndarray[Any, Any] = np.asarray(run.ns, dtype=float)
+        usual = np.asarray([medians[kind] for kind in own])
+        beyond = taken - PAUSE * np.median(taken / usual) * usual
+        seconds.append((run.total_ns - float(beyond[beyond > 0].sum())) * NS)
+    return tuple(seconds)
 
 
 def turn(names: Sequence[str], number: int) -> list[str]:

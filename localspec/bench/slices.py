@@ -122,6 +122,7 @@ class Speaker:
             begin_s=begin_s,
             overhead_s=self._overhead * 1e-9,
             energy_j=energy_j,
+            reads=self.reads,
         )
 
 

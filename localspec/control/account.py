@@ -61,8 +61,12 @@ class Account:
         self.passes = min(max(self.passes + gained, -_DEBT), _CREDIT)
 
     def look(self, gained: float) -> None:
-        """A draft that was only looked at would have gained so many passes, or lost them."""
-        self.book(min(gained, max(_PROOF - self.passes, 0.0)))
+        """A draft that was only looked at would have gained so many passes, or lost them.
+
+        Nothing was lost, so it leaves no debt: speculation pauses, and goes on once drafts come true.
+        """
+        least = min(self.passes, 0.0)
+        self.book(max(min(gained, max(_PROOF - self.passes, 0.0)), least - self.passes))
 
     def recover(self, steps: int) -> None:
         """Some steps went by: what was lost comes back slowly, up to what was given at first."""

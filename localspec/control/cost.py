@@ -36,7 +36,7 @@ _CONVINCING = 2
 """Tokens in a row that have to come true before it is even so: those of one look."""
 _AFTER_PAUSE = 3.0
 """How much more the next look at a draft model's draft may cost than this one."""
-_EARLY_LOOKS = 0.2
+_EARLY_LOOKS = 0.4
 """Passes that looks at cheap drafts may take in a row: a reply that copies does so from its beginning."""
 _LEAST_LOOK = 0.02
 """Passes that a look which finds nothing counts as at least beside a draft model: to ask takes time too."""

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from localspec.bench.pooling import paired_speedup, standard_error
 from localspec.bench.records import Timing
-from localspec.bench.runs import Run, alternate, counts, steady, timing, undisturbed
+from localspec.bench.runs import (
+    Passes,
+    Run,
+    alternate,
+    counts,
+    steady,
+    steady_passes,
+    timing,
+    undisturbed,
+)
 from localspec.types import StepStats
 
 
@@ -89,6 +99,45 @@ def test_a_pause_is_taken_out_and_a_slower_speed_stays() -> None:
         run[0] *= 4
     assert steady(slow) == pytest.approx((0.07, 0.07, 0.07, 0.091, 0.07))
     assert steady([[0.0, 1.0]]) == ()
+
+
+def passes(*taken: tuple[int, float], other: float = 0.0) -> Passes:
+    steps = tuple(
+        step(place, round(ms * 1e6), position=10 + place, drafted=width - 1)
+        for place, (width, ms) in enumerate(taken)
+    )
+    run = Run((1,), 1.0, steps)
+    made = Passes.of(run)
+    return replace(made, total_ns=made.total_ns + round(other * 1e6))
+
+
+def test_pauses_of_passes_are_taken_out_where_steps_differ() -> None:
+    plain = [(1, 10.0)] * 6
+    drafts = [(1, 10.0)] * 3 + [(5, 20.0)] * 2
+    runs = [passes(*plain), passes(*drafts, (5, 20.0), other=7.0), passes(*plain, (1, 90.0))]
+    runs.append(passes(*drafts, (5, 90.0)))
+    # A pass may take 1.5 times the usual; what is no pass counts in full.
+    assert steady_passes(runs) == pytest.approx((0.06, 0.097, 0.075, 0.1))
+    # The way back from another width is slow in every run: no pause.
+    back = passes((1, 10.0), (1, 10.0), (5, 20.0), (1, 18.0))
+    assert steady_passes([back] * 4) == pytest.approx((0.058,) * 4)
+    # A run that is slower on the whole stays so, and a width that was seen once is its own measure.
+    slow = [*runs, passes(*[(1, 13.0)] * 5), passes(*plain, (9, 70.0))]
+    assert steady_passes(slow)[-2:] == pytest.approx((0.065, 0.13))
+    assert steady_passes([passes((1, 0.0))]) == ()
+
+
+def test_runs_of_different_steps_have_times_without_pauses_unless_states_are_read() -> None:
+    one, other = run_of(10, 10, 10, 10), run_of(10, 10, 10)
+    paused = run_of(10, 10, 90)
+    found = timing([one, other, one, paused])
+    assert found.runs == pytest.approx((40e-9, 30e-9, 40e-9, 110e-9))
+    assert found.steady == pytest.approx((40e-9, 30e-9, 40e-9, 35e-9))
+    reading = [replace(run, reads=True) for run in (one, other, one, paused)]
+    assert timing(reading).steady == ()
+    assert timing([one, other, paused]).steady == ()
+    assert timing([*[Run((1,), 1.0)] * 3, one]).steady == ()
+    assert timing([replace(run_of(10, 10), reads=True)] * 4).steady == pytest.approx((20e-9,) * 4)
 
 
 def test_a_speedup_leaves_an_eighth_out_at_each_end_where_pauses_are_known() -> None:

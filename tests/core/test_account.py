@@ -62,3 +62,16 @@ def test_what_cannot_pay_is_not_wanted_when_a_prompt_is_read() -> None:
     controller = controlled("cpu-q4_1")
     controller.cost.drafting["head"] = 0.3 * controller.cost(1)
     assert not controller.wants("head")
+
+
+def test_drafts_that_were_only_looked_at_leave_no_debt() -> None:
+    account = Account()
+    account.look(-3.0)
+    assert account.passes == 0.0
+    assert account.empty
+    account.look(0.5)
+    assert account.passes == 0.5
+    # What was really lost stays lost.
+    account.book(-2.0)
+    account.look(-3.0)
+    assert account.passes == -1.5
