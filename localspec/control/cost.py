@@ -22,9 +22,9 @@ from localspec.types import EMPTY_DRAFT, Budget, Draft, StepStats
 MARGIN = 1.1
 """A draft must promise so much more than plain decoding: estimates err, and the best of many errs upwards."""
 
-EXPLORATION = 0.01
-"""Share of the time that looks at drafts may cost, half of it those of draft models; what an unknown model's
-trials take (`passes`) and what returns of lost passes (`account`) is besides."""
+_CHEAP_LOOKS, _MODEL_LOOKS = 0.005, 0.0033
+"""Shares of the time that looks at drafts may cost: at cheap ones, and at those of draft models. What an
+unknown model's trials take (`passes`) and what returns of lost passes (`account`) is besides."""
 
 _FIRST_DRAFT = 3
 """Tokens of a draft model's first drafts, before it is known whether they come true."""
@@ -38,8 +38,9 @@ _AFTER_PAUSE = 3.0
 """How much more the next look at a draft model's draft may cost than this one."""
 _EARLY_LOOKS = 0.4
 """Passes that looks at cheap drafts may take in a row: a reply that copies does so from its beginning."""
-_LEAST_LOOK = 0.02
-"""Passes that a look which finds nothing counts as at least beside a draft model: to ask takes time too."""
+_LEAST_LOOK, _NO_LOOK = 0.02, 0.05
+"""Passes that a look which finds nothing counts as at least beside a draft model: to ask takes time too. And
+before a cheap drafter has found anything at all: there may be none."""
 _RECHECK = 4
 """Tokens after which it is found out anew whether a draft model's drafts are expected to pay."""
 _LOOK = 2
@@ -52,9 +53,6 @@ _OUTLIER = 3.0
 """A cheap draft that took so many times its usual time read text besides, or the machine paused."""
 _LONGEST_LOOK = 1.0
 """Passes that a look counts as at most."""
-_SHARED = 0.5
-"""Part of a draft model's looks that it has beside a cheap drafter: their looks together are to cost little
-more than those of either."""
 _REST = 3
 """Steps for which nothing is asked once nothing is due: to find that out takes half a per cent of a pass."""
 _SHORT_S = 0.02
@@ -101,8 +99,8 @@ class CostController:
         self._comparison = Comparison(cost, self.estimates, self._account, self._learn)
         self._draft_s = 0.0
         self._proposed = self._earned = False
-        self._looks = Looks(EXPLORATION / 2, credit=_EARLY_LOOKS)
-        self._model_looks = Looks(EXPLORATION / 2)
+        self._looks = Looks(_CHEAP_LOOKS, credit=_EARLY_LOOKS)
+        self._model_looks = Looks(_MODEL_LOOKS)
         self._position = 0
         self._models: dict[str, DraftPasses] = {}
         self._drafting: DraftPasses | None = None
@@ -293,11 +291,11 @@ class CostController:
             else:
                 looked = min(spent / one, _LONGEST_LOOK)
                 if self._models and not self._found:
-                    looked = max(looked, _LEAST_LOOK)
+                    looked = max(looked, _LEAST_LOOK if self._cheap else _NO_LOOK)
         self._account.recover(steps)
         self._steps += steps
         self._looks.step(looked, steps)
-        self._model_looks.step(model_looked, steps * (_SHARED if self._cheap else 1.0))
+        self._model_looks.step(model_looked, steps)
         for model in self._models.values():
             model.step(steps)
 

@@ -24,6 +24,6 @@ class Looks:
         """Whether the last look is paid for."""
         return self._owed <= 0
 
-    def step(self, passes: float, steps: float = 1) -> None:
+    def step(self, passes: float, steps: int = 1) -> None:
         """Some steps went by, with looks that took as long as so many passes over one token."""
         self._owed = min(max(self._owed + passes - steps * self._share, -self._credit), _MOST)
