@@ -14,6 +14,7 @@ from localspec.bench.slices import SLICE
 from localspec.drafters import Needs
 from localspec.drafters.ngram import NgramDrafter
 from localspec.errors import EngineError
+from localspec.target import Outputs
 from localspec.testing import ScriptedModel
 from localspec.types import Advice, Budget, Draft, Outcome, Rows
 
@@ -91,11 +92,11 @@ class Broken(ScriptedModel):
         super().__init__()
         self._nth = nth
 
-    def decode(self, tokens: Sequence[int], outputs: str) -> Rows:
+    def decode(self, tokens: Sequence[int], outputs: Outputs) -> Rows:
         if len(self.passes) == self._nth:
             self.passes.append(0)
             raise EngineError("The pass failed.")
-        return super().decode(tokens, outputs)  # type: ignore[arg-type]
+        return super().decode(tokens, outputs)
 
 
 @pytest.mark.parametrize("nth", range(1, 60))
