@@ -1,7 +1,8 @@
 """Measured speed-up against theory, drafts being accepted by dice; the seeds' four regularities in one table.
 
-T(n) is measured in every round, beside plain decoding and all pairs of alpha and gamma in turn. Dice fall
-otherwise in every round, and speeds are pooled over the rounds: with few tokens they, not theory, are off.
+T(n) is measured once in every part of a reply, in the middle of its tokens, beside plain decoding and all
+pairs of alpha and gamma: a shared machine changes it from one minute to the next. Dice fall otherwise in
+every round and part, and speeds are pooled over them: with few tokens they, not theory, are off.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ ALPHAS = (0.3, 0.6, 0.8, 0.95)
 GAMMAS = (1, 3, 5, 8)
 TOLERANCE = 0.05
 PLAIN = (0.0, 0)
+PART = 128
+"""Tokens of a reply that are said side by side after each measurement of T(n)."""
 
 Pair = tuple[float, int]
 
@@ -100,18 +103,22 @@ def main() -> None:
     contestants = {name: configuration(*pair) for name, pair in names.items()}
     passes: dict[int, list[float]] = {n: [] for n in (1, *(gamma + 1 for gamma in GAMMAS))}
     driver.plain(Reply(prompt, 16, forced=text[:16]))
+    parts = [(start, text[start : start + PART]) for start in range(0, len(text), PART)]
     for number in range(given.runs):
-        # At the middle of the reply, where passes are as dear as they are on average.
-        middle = [*prompt, *text[: len(text) // 2]]
-        for n, ms in measure_passes(context, middle, tuple(passes), repeats=2).items():
-            passes[n].append(ms)
-        driver.read(prompt)
-        reply = Reply(prompt, len(text), seed=number + 1, forced=text)
-        runs, failed = driver.together(reply, contestants, {}, number)
-        for error in failed.values():
-            raise error
-        for name, run in runs.items():
-            found[names[name]].add(run)
+        for place, (start, part) in enumerate(parts):
+            before = (*prompt, *text[:start])
+            # At the middle of the part, where passes are as dear as they are on average.
+            middle = [*before, *part[: len(part) // 2]]
+            for n, ms in measure_passes(context, middle, tuple(passes), repeats=2).items():
+                passes[n].append(ms)
+            driver.read(before)
+            seed = number * len(parts) + place
+            reply = Reply(before, len(part), seed=seed + 1, forced=part)
+            runs, failed = driver.together(reply, contestants, {}, seed)
+            for error in failed.values():
+                raise error
+            for name, run in runs.items():
+                found[names[name]].add(run)
     curve = CostCurve({n: statistics.median(times) for n, times in passes.items()})
     compare(found, curve)
     regularities(found, curve)

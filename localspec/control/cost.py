@@ -316,9 +316,13 @@ class CostController:
         """What will hardly pay is not looked at first of all."""
         if not model.met and model.seconds is not None:
             # Until it is asked for a draft, one pass of it may turn out to make a whole one.
-            model.met = not model.may_pay(self._costs_ahead(), _HOPE, whole=not asked, least=_WORTH)
+            costs = self._costs_ahead()
+            model.met = not model.may_pay(costs, _HOPE, whole=not asked, least=_WORTH)
             if model.met:
-                self._model_looks.step(_LONGEST_LOOK, 0)
+                # One that cannot pay at all waits as long as after a look.
+                could = model.may_pay(costs, _HOPE, whole=not asked)
+                look = 0.0 if could else _AFTER_PAUSE * _LOOK * model.seconds / costs[0]
+                self._model_looks.step(max(look, _LONGEST_LOOK), 0)
         model.met = model.met or asked
 
     def _costs_ahead(self) -> list[float]:
