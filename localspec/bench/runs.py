@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -199,6 +200,17 @@ def turn(names: Sequence[str], number: int) -> list[str]:
     """The order of round `number`: it turns by one place a round, so that nobody is always first."""
     first = number % len(names)
     return [*names[first:], *names[:first]]
+
+
+def mixed_turn(names: Sequence[str], number: int) -> list[str]:
+    """The order of turn `number`, so that nobody always comes after the same one: the pass before matters.
+
+    It begins one place further every turn, and goes through all strides that meet everybody once.
+    """
+    size = len(names)
+    strides = [stride for stride in range(1, size) if math.gcd(stride, size) == 1] or [1]
+    stride = strides[number % len(strides)]
+    return [names[(number + stride * place) % size] for place in range(size)]
 
 
 def alternate(

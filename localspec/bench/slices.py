@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 
-from localspec.bench.runs import Run, turn
+from localspec.bench.runs import Run, mixed_turn
 from localspec.errors import LocalspecError
 from localspec.reply import Reply, StopRules
 from localspec.sampling import Sampler
@@ -140,7 +140,7 @@ def take_turns(
         speakers: replies of one and the same text, which all have the same prompt behind them.
         context: the cache of all of them.
         width: tokens of a pass over what a reply misses in the cache, at most.
-        number: of the round: the order of a slice turns by one place from slice to slice and round to round.
+        number: of the round: orders differ from slice to slice and round to round, see `mixed_turn`.
         hush: called before a reply comes back after another one: with False if its drafter reads hidden
             states, else with True, since nobody else should pay for keeping them.
 
@@ -153,9 +153,13 @@ def take_turns(
     end = 0
     while going:
         end += SLICE
-        for name in turn(list(speakers), number):
-            speaker = going.get(name)
-            if speaker is None or speaker.said >= end:
+        order = [name for name in mixed_turn(list(speakers), number) if name in going]
+        if going[order[0]] is newest:
+            # Slices have the same length for all: nobody has two in a row.
+            order.append(order.pop(0))
+        for name in order:
+            speaker = going[name]
+            if speaker.said >= end:
                 continue
             try:
                 if newest is not speaker:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -14,6 +16,7 @@ from localspec.bench.runs import (
     Run,
     alternate,
     counts,
+    mixed_turn,
     steady,
     steady_passes,
     timing,
@@ -190,3 +193,16 @@ def test_counts_are_those_of_the_steps() -> None:
     assert (found.drafted, found.accepted, found.emitted, found.reached) == (6, 5, 8, 6)
     assert found.accepted_at == (2, 1, 1, 1)
     assert found.drafted_at == (2, 2, 1, 1)
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_in_mixed_turns_everybody_comes_after_everybody_else(size: int) -> None:
+    names = [str(number) for number in range(size)]
+    orders = [mixed_turn(names, number) for number in range(size * size)]
+    assert all(sorted(order) == names for order in orders)
+    after = Counter(pair for order in orders for pair in pairwise(order))
+    assert {order[0] for order in orders} == set(names)
+    if size in (3, 5, 7):
+        # Of a prime number of contestants all pairs are alike, but for where the count of turns ends.
+        assert len(after) == size * (size - 1)
+        assert max(after.values()) <= 2 * min(after.values())
