@@ -12,6 +12,8 @@ from localspec.bench.rows import Row, rows
 
 US = "localspec"
 LEVEL = "level"
+_ALIKE = 0.1
+"""Difference of speeds up to which two whose spreads overlap are called level."""
 
 _STATES: dict[Memory | None, str] = {
     "warm": ", the same prompts answered before",
@@ -93,7 +95,8 @@ def _meet(ours: Sequence[Row], theirs: Sequence[PeerRow], memory: Memory | None)
     ratio = speed / relative
     where, theirs_in_short = clean(mine.task), f"{clean(peer.name)}'s best ({clean(peer.config)})"
     if level:
-        said = f"{where}: level, {US} {label} at {ratio:.2f}x {theirs_in_short}"
+        outcome = "level" if abs(ratio - 1) <= _ALIKE else "not settled, spreads overlap"
+        said = f"{where}: {outcome}, {US} {label} at {ratio:.2f}x {theirs_in_short}"
     elif ahead == US:
         said = f"{where}: {US} {label}, {ratio:.2f}x {theirs_in_short}"
     else:

@@ -203,6 +203,12 @@ def test_a_reply_of_a_tiny_model(tmp_path: Path, capfd: pytest.CaptureFixture[st
             peer.complete([1] * 2000, 4, 0.0, 1)
         with pytest.raises(PeerError, match=r"stopped after \d+ of 64 tokens"):
             peer.complete([1] * 1000, 64, 0.0, 1)
+        # Where the model may end a reply that is no failure; that the context is full is one all the same.
+        drawn = [peer.complete([1, 2, 3], 64, 1.0, seed, stops=True) for seed in range(1, 33)]
+        assert all(reply.tokens for reply in drawn)
+        assert any(reply.tokens < 64 for reply in drawn)
+        with pytest.raises(PeerError, match=r"stopped after \d+ of 64 tokens"):
+            peer.complete([1] * 1000, 64, 0.0, 1, stops=True)
         assert peer.complete([1, 2, 3], 4, 0.0, 1).token_ids == reply.token_ids
     finally:
         peer.close()

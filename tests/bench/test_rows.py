@@ -316,6 +316,10 @@ def test_within_the_spread_nobody_wins() -> None:
     assert (
         winner.statement == f"copy: level, localspec ngram 4 at 1.05x llama-server's best (ngram-mod){WARM}"
     )
+    # A spread this wide says nothing: it must not read as if they were alike.
+    wide = meeting(1.2, 2.0, spread=0.5)
+    assert wide.winner == LEVEL
+    assert wide.statement.startswith("copy: not settled, spreads overlap, localspec ngram 4 at 0.60x ")
 
 
 def test_plain_decoding_is_ours_too() -> None:

@@ -91,7 +91,7 @@ class LlamaServerPeer:
         *,
         stops: bool = False,
     ) -> PeerReply:
-        """Continue `prompt` by exactly `tokens` tokens; see `Peer.complete`.
+        """Continue `prompt` by exactly `tokens` tokens, unless the model may end it; see `Peer.complete`.
 
         Raises:
             PeerError: a prompt that is empty or does not fit, no answer in time (the process is then ended),
@@ -116,7 +116,8 @@ class LlamaServerPeer:
         if "choices" not in answer:
             raise PeerError(f"llama-server ({self.config}) refused: {_message(answer)}.")
         reply = self._reply(answer)
-        if reply.tokens < tokens:
+        ended = stops and answer["choices"][0].get("finish_reason") == "stop"
+        if not reply.tokens or (reply.tokens < tokens and not ended):
             raise PeerError(
                 f"llama-server ({self.config}) stopped after {reply.tokens} of {tokens} tokens; the prompt "
                 "is empty or the context full."

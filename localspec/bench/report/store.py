@@ -15,10 +15,10 @@ from pydantic_core import to_json
 
 from localspec.bench.grouping import M
 from localspec.bench.ledger import Ledger
-from localspec.bench.peer_rows import peer_rows
+from localspec.bench.peer_rows import PeerRow, peer_rows
 from localspec.bench.records import FORMAT, Results
 from localspec.bench.report.disk import write_whole
-from localspec.bench.rows import rows
+from localspec.bench.rows import Row, rows
 from localspec.errors import NotFoundError, StorageError, UsageError
 
 # Fields of `Results` by their names in the file; "peers" are rows there.
@@ -36,6 +36,8 @@ _FIELDS = {
 _IDENTITY = {
     "file", "task", "prompt", "mode", "configuration", "parallel", "name", "config", "temperature", "memory",
 }  # fmt: skip
+_DIGITS = 6
+"""Significant digits of figures in rows: what they are derived from has them all."""
 _DERIVED = {"format", "model", "cost_curve", "rows", "peers", "invalid"}
 
 
@@ -66,7 +68,7 @@ def text(results: Results) -> str:
     lines = []
     for name, value in document(results).items():
         if isinstance(value, list) and value:
-            items = ",\n  ".join(_compact(item) for item in value)
+            items = ",\n  ".join(_compact(_short(item) if name in _DERIVED else item) for item in value)
             lines.append(f'"{name}": [\n  {items}\n]')
         else:
             lines.append(f'"{name}": {_compact(value)}')
@@ -129,6 +131,15 @@ def load(path: Path) -> Results:
 def _compact(value: object) -> str:
     # NaN can only stand in the machine's free-form facts: everything else was checked.
     return to_json(value, inf_nan_mode="null").decode()
+
+
+def _short(row: Row | PeerRow) -> dict[str, Any]:
+    """The fields of a row, no longer than anybody reads them."""
+    values = row.model_dump(warnings=False)
+    return {
+        name: float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+        for name, value in values.items()
+    }
 
 
 def _sound(results: Results) -> Results:
